@@ -1,0 +1,1 @@
+"""Inference devices behind one door."""

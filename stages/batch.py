@@ -1,0 +1,156 @@
+"""Owns which waiting frames form the next batch, across cameras. Pure: no clock, thread or queue of its own.
+
+Rules, per model:
+
+- A batch holds at most ``max_batch`` frames. It goes out when it is full, when its oldest frame has waited
+  ``max_wait_ns``, or at once when no camera can add to it (the caller knows: all have ended or have no free slot).
+- Fair: one frame per camera and round, cameras in rotation, so that a camera gets more than its share only if others
+  have nothing waiting. Within a camera the order of arrival is kept.
+- A live camera keeps only its newest waiting frame (the others are *superseded*), and a frame older than its
+  ``max_age_ns`` is not run at all (*too old*). A recording loses nothing.
+- A frame that was in a batch that killed its worker is *alone*: it forms a batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+
+class Waiting(Protocol):
+    """What the batcher looks at in a frame."""
+
+    @property
+    def camera(self) -> str:
+        """Name of its camera."""
+
+    @property
+    def arrived_ns(self) -> int:
+        """Monotonic time at which it was handed in."""
+
+    @property
+    def alone(self) -> bool:
+        """It must not share a batch."""
+
+
+F = TypeVar("F", bound=Waiting)
+
+
+@dataclass(slots=True)
+class _Line(Generic[F]):
+    model: str
+    live: bool
+    max_age_ns: int
+    frames: deque[F] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Pool(Generic[F]):
+    max_batch: int
+    max_wait_ns: int
+    rotation: deque[str] = field(default_factory=deque)
+    waiting: int = 0
+
+
+class Batcher(Generic[F]):
+    """Waiting frames of all cameras, by model."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, _Pool[F]] = {}
+        self._lines: dict[str, _Line[F]] = {}
+
+    def add_model(self, model: str, max_batch: int, max_wait_ns: int) -> None:
+        """Declare a model before its cameras."""
+        self._pools[model] = _Pool(max_batch, max_wait_ns)
+
+    def add_camera(self, camera: str, model: str, *, live: bool, max_age_ns: int) -> None:
+        """Declare a camera before its first frame."""
+        self._lines[camera] = _Line(model, live, max_age_ns)
+        self._pools[model].rotation.append(camera)
+
+    def remove_camera(self, camera: str) -> list[F]:
+        """Forget a camera; gives its waiting frames, which the caller accounts for."""
+        line = self._lines.pop(camera)
+        pool = self._pools[line.model]
+        pool.rotation.remove(camera)
+        pool.waiting -= len(line.frames)
+        return list(line.frames)
+
+    def put(self, frame: F) -> list[F]:
+        """Add the newest frame of its camera; gives the frames that it supersedes (live cameras only)."""
+        line = self._lines[frame.camera]
+        pool = self._pools[line.model]
+        superseded: list[F] = []
+        if line.live:
+            superseded = [old for old in line.frames if not old.alone]
+            line.frames = deque(old for old in line.frames if old.alone)
+        line.frames.append(frame)
+        pool.waiting += 1 - len(superseded)
+        return superseded
+
+    def put_back(self, frames: Iterable[F]) -> None:
+        """Return frames of a batch that was lost, in their order, before everything that waits."""
+        for frame in reversed(list(frames)):
+            line = self._lines[frame.camera]
+            line.frames.appendleft(frame)
+            self._pools[line.model].waiting += 1
+
+    def waiting(self, model: str) -> int:
+        """How many frames wait for this model."""
+        return self._pools[model].waiting
+
+    def drain(self) -> list[F]:
+        """Give up everything that waits; the caller accounts for it."""
+        frames = [frame for line in self._lines.values() for frame in line.frames]
+        for line in self._lines.values():
+            line.frames.clear()
+        for pool in self._pools.values():
+            pool.waiting = 0
+        return frames
+
+    def due_ns(self, model: str, *, more_can_come: bool) -> int | None:
+        """The moment from which a batch of this model should go out: 0 for at once, None when nothing waits."""
+        pool = self._pools[model]
+        if pool.waiting == 0:
+            return None
+        if pool.waiting >= pool.max_batch or not more_can_come or pool.max_wait_ns == 0:
+            return 0
+        heads = [self._lines[camera].frames[0] for camera in pool.rotation if self._lines[camera].frames]
+        if any(head.alone for head in heads):
+            return 0
+        return min(head.arrived_ns for head in heads) + pool.max_wait_ns
+
+    def take(self, model: str, now_ns: int) -> tuple[list[F], list[F]]:
+        """The next batch, and the frames found too old on the way. The batch may be empty when all were too old."""
+        pool = self._pools[model]
+        batch: list[F] = []
+        too_old: list[F] = []
+        idle_cameras = 0
+        while len(batch) < pool.max_batch and idle_cameras < len(pool.rotation):
+            line = self._lines[pool.rotation[0]]
+            frame = self._next(line, now_ns, too_old)
+            if frame is None:
+                idle_cameras += 1
+            elif frame.alone and batch:
+                break  # it keeps its place at the head of the rotation for the next batch
+            else:
+                line.frames.popleft()
+                batch.append(frame)
+                idle_cameras = 0
+            pool.rotation.rotate(-1)
+            if frame is not None and frame.alone:
+                break
+        pool.waiting -= len(batch) + len(too_old)
+        return batch, too_old
+
+    @staticmethod
+    def _next(line: _Line[F], now_ns: int, too_old: list[F]) -> F | None:
+        while line.frames:
+            frame = line.frames[0]
+            if line.live and now_ns - frame.arrived_ns > line.max_age_ns:
+                too_old.append(line.frames.popleft())
+                continue
+            return frame
+        return None

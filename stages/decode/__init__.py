@@ -1,0 +1,1 @@
+"""Sources of frames: files now, cameras later."""

@@ -1,0 +1,379 @@
+"""Owns every message that crosses a process or a socket, and its schema number. Does not own sockets or codecs' use.
+
+Two groups. *Internal* messages travel between campipe's own processes: msgpack arrays, tagged, small; pixels and raw
+outputs stay in shared memory and are named by slot and generation. *External* messages go to subscribers: msgpack maps
+with plain keys that any msgpack reader can read; ``v`` is their schema number, raised when a field changes meaning.
+
+Units are in the names: ``_ns`` nanoseconds. ``*_at_ns`` are readings of CLOCK_MONOTONIC (one clock for all processes of
+a machine); ``captured_ns`` and ``time_ns`` are UTC since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+SCHEMA = 1
+
+ClockSource: TypeAlias = Literal["file", "arrival", "rtcp"]
+
+DropCause: TypeAlias = Literal[
+    "sampling",  # decoded, not wanted by `sampling`
+    "superseded",  # live: a newer frame of the same camera took its place
+    "too_old",  # live: older than max_age_ms when its turn came
+    "no_slot",  # live: no free slot of shared memory
+    "bad_frame",  # of a size or format that can't be used
+    "stale",  # its slot was rewritten before it was read
+    "infer_failed",  # the model refused this frame
+    "post_failed",  # post-processing refused this frame
+    "quarantined",  # it took a worker down with it more than once
+    "stage_failed",  # no worker was left to take it
+    "stopped",  # a second signal: stop at once
+]
+
+EndCause: TypeAlias = Literal[
+    "ended",  # the recording was played to its end
+    "truncated",  # the recording stops before the end that its index promises
+    "stopped",  # on request
+    "limit",  # `max_frames` reached
+    "not_found",
+    "not_video",
+    "no_frames",
+    "unsupported",
+    "unreadable",
+    "corrupt",
+    "worker_failed",  # the decode process died more often than its budget allows
+]
+
+
+class Internal(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
+    """Base of messages between campipe's own processes."""
+
+
+class External(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of messages to subscribers."""
+
+
+# --- life of a worker -------------------------------------------------------------------------------------------------
+
+
+class Hello(Internal, tag="hello", frozen=True, array_like=True, gc=False):
+    """First message of a worker: it runs and has the right token."""
+
+    token: str
+    pid: int
+
+
+class Ready(Internal, tag="ready", frozen=True, array_like=True, gc=False):
+    """The worker has opened everything and can be given work: at most ``capacity`` pieces at a time."""
+
+    capacity: int
+    detail: dict[str, str]
+
+
+class Refused(Internal, tag="refused", frozen=True, array_like=True, gc=False):
+    """The worker can't start because of something the user can mend; a new try would fail alike."""
+
+    cause: str
+    problems: list[str]
+
+
+class WorkerFailed(Internal, tag="failed", frozen=True, array_like=True, gc=False):
+    """Last message of a worker that dies of an error it could still tell."""
+
+    error: str
+    traceback: str
+
+
+class WorkerStats(Internal, tag="stats", frozen=True, array_like=True, gc=False):
+    """Sent each second and once at the end; counters since the worker's start."""
+
+    cpu_ns: int
+    busy_ns: int
+    items: int
+    rss_bytes: int
+    private_bytes: int
+
+
+class Stop(Internal, tag="stop", frozen=True, array_like=True, gc=False):
+    """To a worker: finish what you hold, tell, and leave."""
+
+
+class Goodbye(Internal, tag="goodbye", frozen=True, array_like=True, gc=False):
+    """Last message of a worker that leaves in order."""
+
+
+# --- decode -----------------------------------------------------------------------------------------------------------
+
+
+class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
+    """To a decode worker, in answer to its Hello: where to go on. All zero for a first start.
+
+    ``epoch`` and ``next_seq`` name the first frame wanted, ``decoded`` and ``sampled_out`` are the totals so far.
+    """
+
+    epoch: int
+    next_seq: int
+    decoded: int
+    sampled_out: int
+
+
+class StreamStarted(Internal, tag="started", frozen=True, array_like=True, gc=False):
+    """A source is open. ``frames_expected`` is what the file's index promises, None when it says nothing."""
+
+    camera: str
+    epoch: int
+    width: int
+    height: int
+    fps: float
+    codec: str
+    clock: str
+    frames_expected: int | None
+
+
+class FrameReady(Internal, tag="frame", frozen=True, array_like=True, gc=False):
+    """A frame lies letterboxed in ``slot`` of its camera's ring.
+
+    ``decoded`` and ``sampled_out`` are totals of this camera over all epochs, this frame included, so that the ledger
+    is exact whichever message is the last one to arrive.
+    """
+
+    camera: str
+    epoch: int
+    seq: int
+    slot: int
+    generation: int
+    width: int  # of the upright source picture, pixels
+    height: int
+    pts_ns: int
+    captured_ns: int
+    decoded: int
+    sampled_out: int
+    corrupt: bool
+    decoded_at_ns: int
+
+
+class FrameDropped(Internal, tag="dropped", frozen=True, array_like=True, gc=False):
+    """A frame was decoded and given its seq but can't be sent; ``cause`` is a DropCause."""
+
+    camera: str
+    epoch: int
+    seq: int
+    decoded: int
+    sampled_out: int
+    cause: str
+    detail: str
+
+
+class StreamEnded(Internal, tag="ended", frozen=True, array_like=True, gc=False):
+    """No more frames of this epoch; ``last`` says that no further epoch follows."""
+
+    camera: str
+    epoch: int
+    cause: str
+    detail: str
+    decoded: int
+    sampled_out: int
+    decode_errors: int
+    last: bool
+
+
+class SlotsFreed(Internal, tag="freed", frozen=True, array_like=True, gc=False):
+    """To a decode worker: these slots of its ring may be written again."""
+
+    slots: list[int]
+
+
+# --- inference --------------------------------------------------------------------------------------------------------
+
+
+class BatchItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where the pixels of one frame of a batch lie."""
+
+    camera: str
+    slot: int
+    generation: int
+
+
+class BatchReady(Internal, tag="batch", frozen=True, array_like=True, gc=False):
+    """To an executor: run ``model`` over ``items``; put the raw outputs into ``output_slot`` of the model's ring."""
+
+    batch_id: int
+    model: str
+    output_slot: int
+    items: list[BatchItem]
+
+
+class ItemFailed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One frame of a batch or task that failed alone; ``cause`` is a DropCause."""
+
+    index: int
+    cause: str
+    detail: str
+
+
+class RawOutput(Internal, tag="raw", frozen=True, array_like=True, gc=False):
+    """The raw outputs of a batch lie in its output slot (row i belongs to item i, failed ones hold zeros)."""
+
+    batch_id: int
+    generation: int
+    failed: list[ItemFailed]
+    submitted_at_ns: int
+    uploaded_at_ns: int
+    executed_at_ns: int
+    finished_at_ns: int
+
+
+# --- post-processing --------------------------------------------------------------------------------------------------
+
+
+class PostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One row of an output slot and the picture that it came from."""
+
+    index: int
+    camera: str
+    width: int
+    height: int
+
+
+class PostTask(Internal, tag="post", frozen=True, array_like=True, gc=False):
+    """To an NMS worker: turn these rows of an output slot into objects."""
+
+    task_id: int
+    model: str
+    output_slot: int
+    generation: int
+    items: list[PostItem]
+
+
+class Objects(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Objects of one frame as raw little-endian arrays.
+
+    Best first: ``boxes`` float32 (n, 4) x1 y1 x2 y2 in source pixels, ``scores`` float32 (n,), ``class_ids`` int32
+    (n,).
+    ``cut_before`` / ``cut_after``: candidates cut by top-k before NMS, objects cut by max_objects after it.
+    """
+
+    index: int
+    boxes: bytes
+    scores: bytes
+    class_ids: bytes
+    cut_before: int
+    cut_after: int
+
+
+class PostDone(Internal, tag="posted", frozen=True, array_like=True, gc=False):
+    """Objects of every item of a task, in the task's order, less those in ``failed``."""
+
+    task_id: int
+    objects: list[Objects]
+    failed: list[ItemFailed]
+    started_at_ns: int
+    finished_at_ns: int
+
+
+InternalMessage: TypeAlias = (
+    Hello
+    | Ready
+    | Refused
+    | WorkerFailed
+    | WorkerStats
+    | Stop
+    | Goodbye
+    | Begin
+    | StreamStarted
+    | FrameReady
+    | FrameDropped
+    | StreamEnded
+    | SlotsFreed
+    | BatchReady
+    | RawOutput
+    | PostTask
+    | PostDone
+)
+
+
+# --- to subscribers ---------------------------------------------------------------------------------------------------
+
+
+class DetectedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object: ``box`` is [x1, y1, x2, y2] in pixels of the upright source picture, ``score`` 0..1."""
+
+    box: list[float]
+    score: float
+    class_id: int
+    label: str
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds that a frame spent in each stage, and from decoded to published."""
+
+    queue_ms: float
+    upload_ms: float
+    execute_ms: float
+    download_ms: float
+    post_ms: float
+    reorder_ms: float
+    total_ms: float
+
+
+class Detections(External, tag="detections", frozen=True, kw_only=True):
+    """What was found in one frame; topic ``detections/<camera>``.
+
+    ``seq`` counts up by one within an ``epoch``: a hole means that frames were dropped or messages lost. ``epoch``
+    counts (re)starts of the stream, ``seq`` and ``pts_ns`` begin anew with it. ``captured_ns`` is UTC according to
+    ``clock`` (``file``: the recording's own start time, or 1970, plus pts).
+    """
+
+    v: int = SCHEMA
+    camera: str
+    epoch: int
+    seq: int
+    pts_ns: int
+    captured_ns: int
+    clock: str
+    width: int
+    height: int
+    model: str
+    objects: list[DetectedObject]
+    corrupt: bool = False
+    trace: Trace | None = None
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """``decoded == published + sum(dropped.values()) + in_flight``, always."""
+
+    decoded: int
+    published: int
+    dropped: dict[str, int]
+    in_flight: int
+
+
+class Status(External, tag="status", frozen=True, kw_only=True):
+    """A camera changed its state, or frames are missing (``gap``: seq ``from_seq`` to ``to_seq`` of ``epoch``); topic
+    ``status/<camera>``. ``cause`` is an EndCause or DropCause, ``detail`` is for people."""
+
+    v: int = SCHEMA
+    camera: str
+    epoch: int
+    state: Literal["started", "ended", "failed", "gap"]
+    cause: str
+    detail: str
+    time_ns: int
+    from_seq: int | None = None
+    to_seq: int | None = None
+    ledger: LedgerEntry | None = None
+
+
+class Heartbeat(External, tag="heartbeat", frozen=True, kw_only=True):
+    """The engine lives; topic ``heartbeat``, once a second."""
+
+    v: int = SCHEMA
+    time_ns: int
+    uptime_ns: int
+    cameras: dict[str, str]
+    lost_messages: int
+
+
+ExternalMessage: TypeAlias = Detections | Status | Heartbeat

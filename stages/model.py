@@ -1,0 +1,86 @@
+"""Owns the description of a model as stages see it, and where its raw outputs lie in an output slot. Reads no YAML."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGN_BYTES = 64  # of each tensor in an output slot: one cache line, and what Ascend copies ask for
+
+Placement = Literal["stretch", "center", "top_left"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One output of a model, for one frame: ``shape`` without the batch dimension, ``dtype`` a numpy name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of this tensor for one frame."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What a model wants and gives. Frozen and picklable: it is handed to every worker at its start.
+
+    The value fed to the model is ``(pixel - mean) / std`` per channel, in ``channels`` order, pixels being 0..255.
+    """
+
+    name: str
+    path: str  # ONNX file, absolute
+    sha256: str  # empty: not checked
+    width: int  # of the input, pixels
+    height: int
+    channels: Literal["rgb", "bgr"]
+    input_layout: Literal["nchw", "nhwc"]
+    input_dtype: Literal["float32", "float16", "uint8"]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    pad_value: int
+    placement: Placement
+    layout: str  # of the outputs: a name in stages.postprocess.registry
+    labels: tuple[str, ...]
+    outputs: tuple[TensorSpec, ...]
+    fixed_batch: int | None  # None: any batch size; n: the file bakes n in, smaller batches are padded
+    confidence: float  # defaults for cameras that say nothing
+    iou: float
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one letterboxed frame in a slot: uint8 height x width x 3."""
+        return self.width * self.height * 3
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def output_slot_bytes(model: ModelSpec, max_batch: int) -> int:
+    """Bytes of an output slot that takes the raw outputs of ``max_batch`` frames."""
+    return sum(_padded(t.frame_bytes * max_batch) for t in model.outputs)
+
+
+def output_views(model: ModelSpec, buffer: memoryview, max_batch: int, batch: int) -> list[NDArray[Any]]:
+    """The output tensors of ``batch`` frames in an output slot laid out for ``max_batch``.
+
+    Each view has shape (batch, *tensor.shape), is contiguous, starts at a multiple of 64 bytes from the slot's start,
+    and is writable if ``buffer`` is.
+    """
+    views: list[NDArray[Any]] = []
+    offset = 0
+    for tensor in model.outputs:
+        dtype = np.dtype(tensor.dtype)
+        count = math.prod(tensor.shape) * batch
+        flat = np.frombuffer(buffer, dtype, count, offset)
+        views.append(flat.reshape(batch, *tensor.shape))
+        offset += _padded(tensor.frame_bytes * max_batch)
+    return views

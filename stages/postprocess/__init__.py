@@ -1,0 +1,1 @@
+"""Raw outputs into objects: one file per output layout, NMS, and the stage around them."""

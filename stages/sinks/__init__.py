@@ -1,0 +1,1 @@
+"""Where messages to the outside go."""

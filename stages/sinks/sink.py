@@ -1,0 +1,30 @@
+"""Owns the protocol of sinks. Does not own any sink, nor what is done when one is slow (the engine decides)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stages.messages import ExternalMessage
+
+
+class Sink(Protocol):
+    """Takes messages to the outside, one at a time, from one thread."""
+
+    @property
+    def name(self) -> str:
+        """For people: ``publish tcp://127.0.0.1:5600``, ``jsonl out.jsonl``."""
+
+    def open(self) -> None:
+        """Acquire; raises UserError naming what is in the way (a port in use, a folder not writable)."""
+
+    def take(self, message: ExternalMessage) -> bool:
+        """Take the message and give True; give False, having taken nothing, when it can't be taken without blocking.
+
+        Raises OSError-free StageDead when the sink is broken for good (disk full).
+        """
+
+    def service(self) -> None:
+        """Called at least every 100 ms: housekeeping that must not wait for a message."""
+
+    def close(self, deadline_ns: int) -> str:
+        """Deliver what is held until ``deadline_ns`` (monotonic), release; empty, or one sentence on what was lost."""
