@@ -1,0 +1,354 @@
+"""Owns a run in processes: one loop around the dispatcher, the workers' socket, their sentinels and the sinks.
+
+The loop only moves messages; what to do with them is decided in ``runtime.dispatch``, when to restart in
+``runtime.policy``. States: starting → running → draining → leaving, each with a deadline from ``plan.limits``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from pipeline.observe.gauge import Gauge
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.outlet import Outlet
+from pipeline.plan import RunPlan
+from pipeline.report import RunReport
+from pipeline.reporting import make_report
+from pipeline.runtime.crew import crew
+from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.quarantine import Quarantine
+from pipeline.runtime.rings import Rings, shared_memory_bytes
+from pipeline.runtime.supervisor import Supervisor, WorkerProcess
+from pipeline.transport.arena import SharedRing
+from pipeline.transport.channel import EngineChannel, endpoint, remove_run_folder, run_folder
+from stages.errors import UserError
+from stages.messages import (
+    Goodbye,
+    Hello,
+    InternalMessage,
+    Ready,
+    Refused,
+    Stop,
+    WorkerFailed,
+    WorkerStats,
+)
+from stages.sinks.sink import Sink
+
+LOG = logging.getLogger("campipe.engine")
+MESSAGES_PER_TURN = 2000  # then the sinks and timers get their turn
+LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
+TERM_NS = 1_000_000_000  # … and to end after SIGTERM, before SIGKILL
+REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
+
+
+class Engine:
+    """One run of a plan. ``run`` blocks; ``request_stop`` may be called from a signal handler or another thread."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        sinks: Sequence[Sink] = (),
+        on_snapshot: Callable[[EngineSnapshot], None] | None = None,
+        snapshot_every_ms: int = 500,
+    ) -> None:
+        self.plan = plan
+        self.dispatcher = Dispatcher(plan, time.time_ns)
+        self._outlet = Outlet(sinks, plan.publish.heartbeat_ms if plan.publish else 1000)
+        self._on_snapshot = on_snapshot
+        self._snapshot_every_ns = snapshot_every_ms * 1_000_000
+        self._next_snapshot_ns = 0
+        self._problems: list[str] = []
+        self._refusals: list[str] = []
+        self._refused_ns: int | None = None
+        self._stop_reasons: list[str] = []
+        self._wake_read, self._wake_write = -1, -1
+        self._channel: EngineChannel
+        self._supervisor: Supervisor
+        self._gauge: Gauge
+        self._endpoints: dict[str, WorkerProcess] = {}
+        self._token = secrets.token_hex(16)
+
+    def request_stop(self, reason: str) -> None:
+        """First call: end the sources, finish what is under way. Second call: at once."""
+        self._stop_reasons.append(reason)
+        if self._wake_write >= 0:
+            with contextlib.suppress(BlockingIOError, OSError):
+                os.write(self._wake_write, b"\0")
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> RunReport:
+        """Run to the end of all sources, or until stopped. Raises UserError when something refuses to start."""
+        began_ns = time.monotonic_ns()
+        cpu_ns = time.process_time_ns()
+        folder = run_folder()
+        with contextlib.ExitStack() as stack:
+            stack.callback(remove_run_folder, folder)
+            self._outlet.open(began_ns)
+            stack.callback(self._outlet.close, began_ns)
+            rings = stack.enter_context(Rings(self.plan, SharedRing.create))
+            self._open(stack, folder, rings, began_ns)
+            self._starting(began_ns)
+            ready_ns = time.monotonic_ns()
+            self._running()
+            ended_ns = time.monotonic_ns()
+            self._leaving()
+            self._problems += self._outlet.close(time.monotonic_ns() + self._linger_ns)
+            return make_report(
+                self.dispatcher,
+                self._supervisor.workers.values(),
+                engine_cpu_s=(time.process_time_ns() - cpu_ns) / 1e9,
+                wall_s=(ended_ns - ready_ns) / 1e9,
+                start_s=(ready_ns - began_ns) / 1e9,
+                shared_memory_bytes=sum(shared_memory_bytes(self.plan).values()),
+                stopped_by=", ".join(self._stop_reasons),
+                lost_messages=self._outlet.lost_messages,
+                problems=self._problems,
+            )
+
+    @property
+    def _linger_ns(self) -> int:
+        if len(self._stop_reasons) > 1:
+            return 0
+        return (self.plan.publish.linger_ms if self.plan.publish else 1000) * 1_000_000
+
+    def _open(self, stack: contextlib.ExitStack, folder: Path, rings: Rings[SharedRing], now_ns: int) -> None:
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        stack.callback(self._close_wake)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        stack.callback(context.term)
+        self._channel = EngineChannel(context, endpoint(folder))
+        stack.callback(self._channel.close)
+        self._channel.open()
+        self._supervisor = Supervisor(
+            endpoint(folder),
+            str(folder),
+            self._token,
+            hang_ns=self.plan.limits.hang_ms * 1_000_000,
+            on_lost=self._lost,
+            on_given_up=self._given_up,
+        )
+        stack.callback(self._supervisor.close)
+        self._supervisor.open()
+        self._gauge = Gauge(now_ns, sum(shared_memory_bytes(self.plan).values()))
+        self.dispatcher.on_quarantine = Quarantine(self.plan.limits.quarantine, self.dispatcher.cameras, rings).keep
+        for worker in crew(self.plan, rings):
+            self._endpoints.update(dict.fromkeys(worker.endpoints, worker))
+            self._supervisor.add(worker, now_ns)
+
+    def _close_wake(self) -> None:
+        read, write, self._wake_read, self._wake_write = self._wake_read, self._wake_write, -1, -1
+        for descriptor in (read, write):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _starting(self, began_ns: int) -> None:
+        """Until every worker is ready. Sources wait for the gates, so no frame is decoded before."""
+        deadline_ns = began_ns + self.plan.limits.start_ms * 1_000_000
+        while True:
+            self._turn(deadline_ns)
+            now_ns = time.monotonic_ns()
+            waiting = [w for w in self._supervisor.workers.values() if w.state in {"starting", "restarting"}]
+            if self._refused_ns is not None and (not waiting or now_ns > self._refused_ns + REFUSAL_NS):
+                raise UserError.of(sorted(set(self._refusals)))
+            if not waiting or self._stop_reasons or self._problems:
+                break
+            if now_ns > deadline_ns:
+                names = ", ".join(worker.name for worker in waiting)
+                self._problem(f"{names}: not ready within {self.plan.limits.start_ms / 1000:g} s; see limits.start_ms")
+                break
+        if self._problems or self._stop_reasons:
+            return
+        self.dispatcher.open_gates()
+
+    def _running(self) -> None:
+        """Until every camera has ended and everything is told, or the deadline of a stop has passed."""
+        deadline_ns: int | None = None
+        while not self.dispatcher.drained:
+            if self._stop_reasons and deadline_ns is None:
+                LOG.info("stopping: %s; finishing what is under way", self._stop_reasons[0])
+                deadline_ns = time.monotonic_ns() + self.plan.limits.stop_ms * 1_000_000
+                self._supervisor.phase = "draining"
+                self.dispatcher.stop_sources()
+            at_once = len(self._stop_reasons) > 1 or bool(self._problems)
+            late = deadline_ns is not None and time.monotonic_ns() > deadline_ns
+            if at_once or late:
+                if late:
+                    self._problem(f"not drained within {self.plan.limits.stop_ms / 1000:g} s; see limits.stop_ms")
+                self._abandon()
+                return
+            self._turn(deadline_ns)
+
+    def _abandon(self) -> None:
+        self.dispatcher.abandon("stage_failed" if self._problems and not self._stop_reasons else "stopped")
+        self.dispatcher.pump(time.monotonic_ns())
+        self._outlet.deliver(self.dispatcher)
+        left = self.dispatcher.discard_outbound("stopped")
+        if left:
+            LOG.warning("%d messages were not taken by the sinks any more", left)
+
+    def _leaving(self) -> None:
+        """Ask the workers to leave, then TERM, then KILL."""
+        self._supervisor.phase = "leaving"
+        at_once = len(self._stop_reasons) > 1
+        for worker in self._supervisor.alive:
+            for name in worker.endpoints:
+                self._channel.send(worker.address(name), Stop())
+        for signal_number, budget_ns in ((signal.SIGTERM, LEAVE_NS), (signal.SIGKILL, TERM_NS)):
+            deadline_ns = time.monotonic_ns() + (0 if at_once else budget_ns)
+            while self._supervisor.alive and time.monotonic_ns() < deadline_ns:
+                self._turn(deadline_ns)
+            self._supervisor.end_all(signal_number)
+        self._snapshot(time.monotonic_ns(), last=True)
+
+    # --- one turn of the loop -----------------------------------------------------------------------------------------
+
+    def _turn(self, deadline_ns: int | None) -> None:
+        self._wait(deadline_ns)
+        self._receive()
+        now_ns = time.monotonic_ns()
+        self._supervisor.tick(now_ns)
+        self.dispatcher.pump(now_ns)
+        self._send()
+        self._outlet.deliver(self.dispatcher)
+        self._outlet.service(self.dispatcher, now_ns, time.time_ns())
+        self._snapshot(now_ns)
+
+    def _wait(self, deadline_ns: int | None) -> None:
+        assert self._channel.socket is not None
+        now_ns = time.monotonic_ns()
+        dues = [
+            self._outlet.next_due_ns(now_ns),
+            self.dispatcher.next_due_ns(),
+            self._supervisor.next_due_ns(),
+            deadline_ns,
+            self._next_snapshot_ns if self._on_snapshot else None,
+        ]
+        due_ns = min(due for due in dues if due is not None)
+        timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
+        poller = zmq.Poller()
+        poller.register(self._channel.socket, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        sentinels = self._supervisor.sentinels
+        for sentinel in sentinels:
+            poller.register(sentinel, zmq.POLLIN)
+        ready = dict(poller.poll(timeout_ms))
+        if self._wake_read in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+        dead = [worker for sentinel, worker in sentinels.items() if sentinel in ready]
+        if dead:
+            self._receive()  # what they said before they died
+            for worker in dead:
+                self._supervisor.buried(worker, time.monotonic_ns())
+
+    def _receive(self) -> None:
+        for _ in range(MESSAGES_PER_TURN):
+            try:
+                received = self._channel.receive()
+            except (msgspec.DecodeError, ValueError) as error:
+                LOG.error("a message that is none was ignored: %s", error)
+                continue
+            if received is None:
+                return
+            found = self._supervisor.find(received[0])
+            if found is not None:
+                self._handle(*found, received[1])
+
+    def _handle(self, worker: WorkerProcess, name: str, message: InternalMessage) -> None:
+        worker.heard_ns = time.monotonic_ns()
+        if isinstance(message, Hello):
+            if secrets.compare_digest(message.token, self._token):
+                worker.greeted.add(name)
+                if worker.kind == "decode":
+                    camera = name.removeprefix("decode/")
+                    self._channel.send(worker.address(name), self.dispatcher.begin(camera))
+            return
+        if name not in worker.greeted:
+            return
+        match message:
+            case Ready():
+                worker.ready.add(name)
+                self.dispatcher.worker_ready(name, worker.kind, message.capacity)
+                if len(worker.ready) == len(worker.endpoints):
+                    worker.state = "ready"
+                if self._supervisor.phase == "draining" and worker.kind == "decode":
+                    self._channel.send(worker.address(name), Stop())
+            case WorkerStats():
+                worker.stats[name] = message
+            case Goodbye():
+                worker.said_goodbye = True
+            case WorkerFailed():
+                worker.last_words = message.error
+                LOG.error("%s: %s", worker.name, message.error)
+                LOG.debug("%s", message.traceback)
+            case Refused():
+                self._refused(worker, message)
+            case _:
+                self.dispatcher.receive(name, message)
+
+    def _send(self) -> None:
+        while self.dispatcher.outbox:
+            name, message = self.dispatcher.outbox.popleft()
+            self._channel.send(self._endpoints[name].address(name), message)
+
+    def _snapshot(self, now_ns: int, *, last: bool = False) -> None:
+        if self._on_snapshot is None or (now_ns < self._next_snapshot_ns and not last):
+            return
+        self._next_snapshot_ns = now_ns + self._snapshot_every_ns
+        self._on_snapshot(
+            self._gauge.read(
+                self.dispatcher,
+                self._supervisor.workers.values(),
+                now_ns,
+                subscribers=self._outlet.subscribers,
+                lost_messages=self._outlet.lost_messages,
+                stopping=bool(self._stop_reasons),
+            )
+        )
+
+    # --- bad news -----------------------------------------------------------------------------------------------------
+
+    def _problem(self, sentence: str) -> None:
+        LOG.error("%s", sentence)
+        self._problems.append(sentence)
+
+    def _refused(self, worker: WorkerProcess, message: Refused) -> None:
+        worker.state = "refused"
+        self._refused_ns = time.monotonic_ns()
+        self._refusals += message.problems
+        if not self.dispatcher.gates_open:
+            return
+        detail = "; ".join(message.problems)
+        if worker.kind == "decode":
+            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), message.cause, detail)
+        else:
+            self._given_up(worker, f"{worker.name} refused to start again: {detail}")
+
+    def _lost(self, worker: WorkerProcess, why: str, blame: bool) -> None:
+        LOG.warning("%s%s", why, "; starting it again" if worker.state == "restarting" else "")
+        for name in worker.endpoints:
+            self.dispatcher.worker_lost(name, blame=blame)
+        if worker.kind == "decode" and worker.state == "gone":
+            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "stopped", "on request")
+
+    def _given_up(self, worker: WorkerProcess, why: str) -> None:
+        if worker.kind == "decode":
+            LOG.error("%s", why)
+            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "worker_failed", why)
+            return
+        others = [w for w in self._supervisor.workers.values() if w.kind == worker.kind and w is not worker]
+        if all(other.state in {"failed", "refused", "gone"} for other in others):
+            self._problem(f"{why}; no {worker.kind} is left")
+        else:
+            LOG.error("%s; the others go on", why)

@@ -1,0 +1,1 @@
+"""What a run tells of itself: ledger, metrics, live view, logs."""

@@ -1,0 +1,91 @@
+"""Owns the figures of a moment: rates over the last seconds, from the counters of a run. Shows nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
+from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.supervisor import WorkerProcess
+
+WINDOW_NS = 3_000_000_000
+
+
+class Gauge:
+    """Keeps the counters of the last seconds."""
+
+    def __init__(self, started_ns: int, shared_memory_bytes: int) -> None:
+        self._started_ns = started_ns
+        self._shared_memory_bytes = shared_memory_bytes
+        self._history: deque[tuple[int, dict[str, tuple[int, int]], dict[str, int]]] = deque()
+
+    def read(
+        self,
+        dispatcher: Dispatcher,
+        workers: Iterable[WorkerProcess],
+        now_ns: int,
+        *,
+        subscribers: int = 0,
+        lost_messages: int = 0,
+        stopping: bool = False,
+    ) -> EngineSnapshot:
+        """The figures now."""
+        workers = list(workers)
+        frames = {name: (c.ledger.decoded, c.ledger.published) for name, c in dispatcher.cameras.items()}
+        busy = {worker.name: worker.busy_ns for worker in workers}
+        self._history.append((now_ns, frames, busy))
+        while len(self._history) > 2 and now_ns - self._history[0][0] > WINDOW_NS:
+            self._history.popleft()
+        then_ns, old_frames, old_busy = self._history[0]
+        span_ns = now_ns - then_ns
+        cameras = tuple(
+            CameraSnapshot(
+                name=name,
+                state=camera.state,
+                model=camera.model.name,
+                fps_in=_rate(frames[name][0], old_frames.get(name, (0, 0))[0], span_ns),
+                fps_out=_rate(frames[name][1], old_frames.get(name, (0, 0))[1], span_ns),
+                age_ms=camera.newest_age_ms,
+                decoded=camera.ledger.decoded,
+                published=camera.ledger.published,
+                in_flight=camera.ledger.in_flight,
+                dropped=camera.ledger.entry().dropped,
+                frames_expected=camera.frames_expected,
+                objects=camera.newest_objects,
+                detail=camera.end.detail if camera.end else "",
+            )
+            for name, camera in dispatcher.cameras.items()
+        )
+        told = tuple(
+            WorkerSnapshot(
+                name=worker.name,
+                kind=worker.kind,
+                pid=worker.pid,
+                state=worker.state,
+                busy_share=min(
+                    1.0,
+                    max(0, busy[worker.name] - old_busy.get(worker.name, 0))
+                    / max(1, span_ns)
+                    / max(1, len(worker.endpoints)),
+                ),
+                cpu_s=worker.cpu_ns / 1e9,
+                private_bytes=worker.private_bytes,
+                restarts=worker.deaths,
+            )
+            for worker in workers
+        )
+        return EngineSnapshot(
+            uptime_s=(now_ns - self._started_ns) / 1e9,
+            cameras=cameras,
+            workers=told,
+            queues=dispatcher.queues,
+            shared_memory_bytes=self._shared_memory_bytes,
+            subscribers=subscribers,
+            lost_messages=lost_messages,
+            stopping=stopping,
+        )
+
+
+def _rate(new: int, old: int, span_ns: int) -> float:
+    return (new - old) * 1e9 / span_ns if span_ns > 0 else 0.0

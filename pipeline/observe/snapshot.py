@@ -1,0 +1,52 @@
+"""Owns what a running engine tells of itself at one moment. Does not own how it is shown (``live``, ``logs``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class CameraSnapshot:
+    """One camera now. Rates are frames per second over the last seconds; ``age_ms`` is decoded-to-published of the newest."""
+
+    name: str
+    state: str  # starting | streaming | ended | failed | restarting
+    model: str
+    fps_in: float
+    fps_out: float
+    age_ms: float
+    decoded: int
+    published: int
+    in_flight: int
+    dropped: dict[str, int]
+    frames_expected: int | None  # None: unknown or endless
+    objects: int  # in the newest published frame
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshot:
+    """One worker now; ``busy_share`` 0..1 of the last seconds, ``cpu_s`` since its start."""
+
+    name: str  # decode/gate-1, executor/cpu, nms/0
+    kind: str
+    pid: int
+    state: str  # starting | ready | restarting | failed | gone
+    busy_share: float
+    cpu_s: float
+    private_bytes: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The whole engine now. ``queues``: name → (waiting, capacity)."""
+
+    uptime_s: float
+    cameras: tuple[CameraSnapshot, ...]
+    workers: tuple[WorkerSnapshot, ...]
+    queues: dict[str, tuple[int, int]] = field(default_factory=dict)
+    shared_memory_bytes: int = 0
+    subscribers: int = 0
+    lost_messages: int = 0
+    stopping: bool = False

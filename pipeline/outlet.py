@@ -1,0 +1,82 @@
+"""Owns the way from the dispatcher to the sinks: order, back-pressure, heartbeat. Does not own the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.runtime.dispatch import Dispatcher
+from stages.messages import ExternalMessage, Heartbeat
+from stages.sinks.sink import Sink
+
+RETRY_NS = 2_000_000  # a sink that is full is asked again this soon
+
+
+class Outlet:
+    """Gives each message to every sink once, in order; a sink that can't take it holds up the rest (and so the run).
+
+    What a live run does about slow subscribers is the sink's own decision (it then takes and counts the loss).
+    """
+
+    def __init__(self, sinks: Sequence[Sink], heartbeat_ms: int) -> None:
+        self._sinks = sinks
+        self._heartbeat_ns = heartbeat_ms * 1_000_000
+        self._opened: list[Sink] = []
+        self._taken_by = 0  # sinks that have taken the message at the head
+        self._next_heartbeat_ns = 0
+        self._started_ns = 0
+        self.blocked = False
+
+    def open(self, now_ns: int) -> None:
+        """Open every sink; those opened are closed again when one fails."""
+        self._started_ns = now_ns
+        for sink in self._sinks:
+            sink.open()
+            self._opened.append(sink)
+
+    def deliver(self, dispatcher: Dispatcher) -> None:
+        """Hand over everything that the sinks will take now."""
+        self.blocked = False
+        while (message := dispatcher.peek_outbound()) is not None:
+            while self._taken_by < len(self._opened):
+                if not self._opened[self._taken_by].take(message):
+                    self.blocked = True
+                    return
+                self._taken_by += 1
+            self._taken_by = 0
+            dispatcher.delivered()
+
+    def service(self, dispatcher: Dispatcher, now_ns: int, time_ns: int) -> None:
+        """Housekeeping of the sinks, and the heartbeat when it is due."""
+        for sink in self._opened:
+            sink.service()
+        if now_ns < self._next_heartbeat_ns:
+            return
+        self._next_heartbeat_ns = now_ns + self._heartbeat_ns
+        beat: ExternalMessage = Heartbeat(
+            time_ns=time_ns,
+            uptime_ns=now_ns - self._started_ns,
+            cameras={name: camera.state for name, camera in dispatcher.cameras.items()},
+            lost_messages=self.lost_messages,
+        )
+        for sink in self._opened:
+            sink.take(beat)  # a full sink misses a beat; the next one comes
+
+    def next_due_ns(self, now_ns: int) -> int:
+        """When ``deliver`` or ``service`` should run next."""
+        return now_ns + RETRY_NS if self.blocked else min(self._next_heartbeat_ns, now_ns + 100_000_000)
+
+    @property
+    def lost_messages(self) -> int:
+        """Messages that at least one subscriber did not get."""
+        return sum(getattr(sink, "lost_messages", 0) for sink in self._opened)
+
+    @property
+    def subscribers(self) -> int:
+        """Subscriptions that the sinks know of."""
+        return sum(getattr(sink, "subscribers", 0) for sink in self._opened)
+
+    def close(self, deadline_ns: int) -> list[str]:
+        """Deliver what the sinks hold, close them; sentences on what was lost. May be called twice."""
+        lost = [sink.close(deadline_ns) for sink in reversed(self._opened)]
+        self._opened = []
+        return [sentence for sentence in lost if sentence]

@@ -1,0 +1,1 @@
+"""Workers, their supervision, and the loop that drives them."""

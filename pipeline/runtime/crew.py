@@ -1,0 +1,39 @@
+"""Owns which worker processes a plan asks for. Starts nothing (``supervisor`` does)."""
+
+from __future__ import annotations
+
+from pipeline.graph import build
+from pipeline.plan import RunPlan
+from pipeline.runtime.policy import RestartPolicy
+from pipeline.runtime.rings import Rings
+from pipeline.runtime.supervisor import WorkerProcess
+from pipeline.runtime.work import DecodeWork, ExecutorWork, NmsWork, Work
+from pipeline.transport.arena import SharedRing
+
+
+def crew(plan: RunPlan, rings: Rings[SharedRing]) -> list[WorkerProcess]:
+    """The workers in the order of their start: sinks' side first, sources last."""
+    graph = build(plan)
+    models = {model.name: model for model in plan.models}
+    max_batch = {name: batch.max_batch for name, batch in plan.batch.items()}
+    devices = {f"executor/{device.device}": device for device in plan.devices}
+    cameras = {f"decode/{camera.name}": camera for camera in plan.cameras}
+
+    def work(kind: str, name: str) -> tuple[Work, tuple[str, ...]]:
+        if kind == "decode":
+            camera = cameras[name]
+            return DecodeWork(camera, models[camera.model], rings.frames[camera.name]), (name,)
+        if kind == "executor":
+            device = devices[name]
+            endpoints = tuple(f"{name}/{index}" for index in range(device.executors))
+            return ExecutorWork(device, models, rings.frames, rings.outputs, max_batch), endpoints
+        return NmsWork(plan.models, plan.cameras, rings.outputs, max_batch), (name,)
+
+    workers: list[WorkerProcess] = []
+    for kind in ("executor", "nms", "decode"):  # the slowest to be ready first, the sources last
+        node = graph.node(kind)
+        for name in node.workers:
+            given, endpoints = work(kind, name)
+            policy = RestartPolicy(plan.limits.restarts, plan.limits.restart_window_ms * 1_000_000)
+            workers.append(WorkerProcess(name, kind, endpoints, given, policy, spawned=node.start == "spawn"))
+    return workers

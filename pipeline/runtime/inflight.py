@@ -1,0 +1,87 @@
+"""Owns the records of what is under way: frames, batches, tasks, workers. Plain data; ``dispatch`` moves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stages.messages import FrameDropped, FrameReady, Objects, RawOutput, Status
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame from its admission until it leaves the reorder line. ``cause`` is set when it was dropped."""
+
+    ready: FrameReady | FrameDropped
+    arrived_ns: int
+    cause: str | None = None
+    detail: str = ""
+    objects: Objects | None = None
+    alone: bool = False
+    kills: int = 0  # workers that died of it while it was the only suspect
+    holds_slot: bool = False
+    dispatched_at_ns: int = 0
+    raw: RawOutput | None = None
+    posted_at_ns: int = 0
+
+    @property
+    def camera(self) -> str:
+        """Name of its camera."""
+        return self.ready.camera
+
+    @property
+    def settled(self) -> bool:
+        """Dropped, or its objects are known."""
+        return self.cause is not None or self.objects is not None
+
+
+@dataclass(slots=True)
+class Notice:
+    """A status that must leave between the frames around it."""
+
+    status: Status
+    settled: bool = True
+
+
+@dataclass(slots=True)
+class OutputHold:
+    """An output slot in use; free again when ``open_tasks`` is 0."""
+
+    model: str
+    slot: int
+    generation: int = 0
+    open_tasks: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """Frames given to an executor together."""
+
+    batch_id: int
+    model: str
+    frames: list[Frame]
+    hold: OutputHold
+
+
+@dataclass(slots=True)
+class Task:
+    """Rows of an output slot given to an NMS worker together."""
+
+    task_id: int
+    hold: OutputHold
+    rows: list[tuple[int, Frame]]
+
+
+@dataclass(slots=True)
+class WorkerLine:
+    """A worker as the dispatcher sees it: how much it may hold, and what it holds."""
+
+    name: str
+    kind: str  # decode | executor | nms
+    capacity: int
+    batches: dict[int, Batch] = field(default_factory=dict)
+    tasks: dict[int, Task] = field(default_factory=dict)
+
+    @property
+    def room(self) -> int:
+        """Pieces of work that it can still be given."""
+        return self.capacity - len(self.batches) - len(self.tasks)

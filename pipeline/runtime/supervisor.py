@@ -1,0 +1,290 @@
+"""Owns the worker processes: starting, noticing death and silence, restarting within a budget, ending. Moves no frames.
+
+Decode and NMS workers come from a forkserver that has the heavy modules loaded already (a restart then takes
+milliseconds and most pages are shared). Whatever opens a device is spawned: no vendor runtime survives a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+
+from pipeline.runtime.policy import RestartPolicy
+from pipeline.runtime.work import Work, WorkerStart
+from pipeline.runtime.worker import main as worker_main
+from stages.messages import WorkerStats
+
+PRELOAD = ["pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"]
+# Thread pools of numeric libraries would multiply with the workers; each worker is one thread by design.
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One worker over all its incarnations."""
+
+    name: str
+    kind: str  # decode | executor | nms
+    endpoints: tuple[str, ...]
+    work: Work
+    policy: RestartPolicy
+    spawned: bool  # spawn instead of forkserver
+    state: str = "starting"  # starting | ready | restarting | refused | failed | gone
+    incarnation: int = 0
+    process: BaseProcess | None = None
+    pid: int = 0
+    greeted: set[str] = field(default_factory=set)  # endpoints that said Hello with the right token
+    ready: set[str] = field(default_factory=set)
+    restart_at_ns: int = 0
+    heard_ns: int = 0
+    started_ns: int = 0
+    deaths: int = 0
+    killed_for_hang: bool = False
+    last_words: str = ""
+    said_goodbye: bool = False
+    stats: dict[str, WorkerStats] = field(default_factory=dict)
+    past_cpu_ns: int = 0
+    past_busy_ns: int = 0
+    past_items: int = 0
+    largest_private_bytes: int = 0
+
+    def address(self, endpoint: str) -> str:
+        """Address of this incarnation on the engine's socket."""
+        return f"{endpoint}#{self.incarnation}"
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of all incarnations."""
+        return self.past_cpu_ns + sum(stats.cpu_ns for stats in self.stats.values())
+
+    @property
+    def busy_ns(self) -> int:
+        """Busy time of all incarnations and threads."""
+        return self.past_busy_ns + sum(stats.busy_ns for stats in self.stats.values())
+
+    @property
+    def items(self) -> int:
+        """Frames worked on by all incarnations."""
+        return self.past_items + sum(stats.items for stats in self.stats.values())
+
+    @property
+    def private_bytes(self) -> int:
+        """Private memory of the present incarnation."""
+        return max((stats.private_bytes for stats in self.stats.values()), default=0)
+
+    def settle_stats(self) -> None:
+        """Add the counters of an incarnation that is over to the past."""
+        self.largest_private_bytes = max(self.largest_private_bytes, self.private_bytes)
+        self.past_cpu_ns, self.past_busy_ns, self.past_items = self.cpu_ns, self.busy_ns, self.items
+        self.stats.clear()
+
+
+class Supervisor:
+    """All workers of a run. Calls ``on_lost(worker, why, blame)`` when one died, ``on_given_up(worker, why)`` for good.
+
+    ``phase``: *running*; *draining*: a decode worker that dies is not started again; *leaving*: none is.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        run_folder: str,
+        token: str,
+        *,
+        hang_ns: int,
+        on_lost: Callable[[WorkerProcess, str, bool], None],
+        on_given_up: Callable[[WorkerProcess, str], None],
+    ) -> None:
+        self.workers: dict[str, WorkerProcess] = {}
+        self.phase = "running"
+        self._by_endpoint: dict[str, WorkerProcess] = {}
+        self._where = where
+        self._run_folder = run_folder
+        self._token = token
+        self._hang_ns = hang_ns
+        self._on_lost = on_lost
+        self._on_given_up = on_given_up
+        self._forkserver: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._spawn: SpawnContext = multiprocessing.get_context("spawn")
+        self._parent_read: Connection | None = None
+        self._parent_write: Connection | None = None
+        self._last_tick_ns = 0
+
+    def open(self) -> None:
+        """Prepare; starts nothing."""
+        # The write end stays in this process only: when it dies, however it dies, every worker reads end-of-file.
+        self._parent_read, self._parent_write = multiprocessing.Pipe(duplex=False)
+        self._forkserver.set_forkserver_preload(PRELOAD)
+
+    def add(self, worker: WorkerProcess, now_ns: int) -> None:
+        """Take a worker on and start it."""
+        self.workers[worker.name] = worker
+        self._by_endpoint.update(dict.fromkeys(worker.endpoints, worker))
+        self._start(worker, now_ns)
+
+    def _start(self, worker: WorkerProcess, now_ns: int) -> None:
+        worker.incarnation += 1
+        worker.state = "starting"
+        worker.ready.clear()
+        worker.greeted.clear()
+        worker.last_words = ""
+        worker.killed_for_hang = worker.said_goodbye = False
+        worker.heard_ns = worker.started_ns = now_ns
+        addresses = tuple(worker.address(endpoint) for endpoint in worker.endpoints)
+        assert self._parent_read is not None
+        start = WorkerStart(
+            worker.name, addresses, self._where, self._run_folder, self._token, self._parent_read, worker.work
+        )
+        context = self._spawn if worker.spawned else self._forkserver
+        with _bare_main(), _environment(WORKER_ENVIRONMENT):
+            process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
+            process.start()
+        worker.process = process
+        worker.pid = process.pid or 0
+
+    @property
+    def sentinels(self) -> dict[int, WorkerProcess]:
+        """Descriptors that become readable when a worker dies."""
+        return {w.process.sentinel: w for w in self.workers.values() if w.process is not None}
+
+    def find(self, address: str) -> tuple[WorkerProcess, str] | None:
+        """The worker and endpoint that an address belongs to; None for strangers and past incarnations."""
+        endpoint, _, incarnation = address.rpartition("#")
+        worker = self._by_endpoint.get(endpoint)
+        if worker is None or worker.process is None or incarnation != str(worker.incarnation):
+            return None
+        return worker, endpoint
+
+    def buried(self, worker: WorkerProcess, now_ns: int) -> None:
+        """A worker's process has ended: tell, and plan the next incarnation unless its end was in order."""
+        process, worker.process = worker.process, None
+        if process is None:
+            return
+        process.join()
+        exit_code = process.exitcode or 0
+        process.close()
+        worker.settle_stats()
+        if worker.state == "refused":
+            return
+        if self.phase == "leaving" or (worker.said_goodbye and exit_code == 0):
+            worker.state = "gone"
+            return
+        worker.deaths += 1
+        crashed = exit_code < 0 and -exit_code in CRASH_SIGNALS
+        raised = bool(worker.last_words) and not worker.last_words.startswith("DeviceFailed")
+        blame = worker.state == "ready" and (crashed or raised or worker.killed_for_hang)
+        why = self.why(worker, exit_code)
+        if self.phase == "draining" and worker.kind == "decode":
+            worker.state = "gone"
+            self._on_lost(worker, why, blame)
+            return
+        delay_ns = worker.policy.died(now_ns)
+        worker.state = "failed" if delay_ns is None else "restarting"
+        worker.restart_at_ns = now_ns + (delay_ns or 0)
+        self._on_lost(worker, why, blame)
+        if delay_ns is None:
+            self._on_given_up(worker, f"{why}; its budget of restarts is spent")
+
+    @staticmethod
+    def why(worker: WorkerProcess, exit_code: int) -> str:
+        """One sentence on how a worker ended."""
+        if worker.killed_for_hang:
+            return f"{worker.name} was silent for too long and was killed"
+        if worker.last_words:
+            return f"{worker.name} failed: {worker.last_words}"
+        if exit_code < 0:
+            with contextlib.suppress(ValueError):
+                return f"{worker.name} was ended by {signal.Signals(-exit_code).name}"
+        return f"{worker.name} ended with status {exit_code}"
+
+    def tick(self, now_ns: int) -> None:
+        """Start what is due, and kill what has been silent for too long."""
+        if now_ns - self._last_tick_ns > self._hang_ns // 4:
+            for worker in self.workers.values():  # we ourselves were stopped or asleep: nobody could be heard
+                worker.heard_ns = now_ns
+        self._last_tick_ns = now_ns
+        for worker in self.workers.values():
+            if worker.state == "restarting" and now_ns >= worker.restart_at_ns:
+                self._start(worker, now_ns)
+            elif worker.state == "ready" and worker.process and now_ns - worker.heard_ns > self._hang_ns:
+                worker.killed_for_hang = True
+                worker.heard_ns = now_ns
+                worker.process.kill()
+
+    def next_due_ns(self) -> int | None:
+        """When ``tick`` has a restart to do."""
+        return min((w.restart_at_ns for w in self.workers.values() if w.state == "restarting"), default=None)
+
+    @property
+    def alive(self) -> list[WorkerProcess]:
+        """Workers that have a process."""
+        return [worker for worker in self.workers.values() if worker.process is not None]
+
+    def end_all(self, signal_number: int) -> None:
+        """Send a signal to every worker that still has a process."""
+        for worker in self.alive:
+            if worker.process is not None and worker.process.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.process.pid, signal_number)
+
+    def close(self) -> None:
+        """Kill what is left, reap it, let go of the pipe; may be called twice."""
+        self.end_all(signal.SIGKILL)
+        for worker in self.alive:
+            process, worker.process = worker.process, None
+            if process is not None:
+                process.join()
+                process.close()
+        for end in (self._parent_write, self._parent_read):
+            if end is not None:
+                end.close()
+        self._parent_read = self._parent_write = None
+
+
+@contextlib.contextmanager
+def _bare_main() -> Iterator[None]:
+    """Keep multiprocessing from importing the caller's main module in every worker: they need nothing of it, it costs
+    memory and time, and a script without ``if __name__ == '__main__'`` would start itself again."""
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
+
+
+@contextlib.contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def stop_forkserver() -> None:
+    """End multiprocessing's forkserver and resource tracker of this process; a later run starts them again.
+
+    They end by themselves with this process. Programs that embed the engine and count their children may call this.
+    """
+    from multiprocessing import forkserver, resource_tracker
+
+    for server in (forkserver._forkserver, resource_tracker._resource_tracker):
+        stop = getattr(server, "_stop", None)
+        if stop is not None:
+            stop()

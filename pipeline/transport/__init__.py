@@ -1,0 +1,1 @@
+"""How messages and pixels travel between processes."""

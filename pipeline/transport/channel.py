@@ -1,0 +1,105 @@
+"""Owns the sockets between the engine and its workers: one ROUTER, one DEALER per worker, over ipc in a private folder.
+
+Queues are bounded by credit, not by the socket: a decode worker sends no frame without a free slot, an executor or NMS
+worker gets no more than its capacity. So the high-water marks are set far above what can ever be under way; a socket
+that dropped or blocked there would break the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import zmq
+
+from pipeline.transport.codec import decode, encode
+from stages.messages import InternalMessage
+
+_HWM = 100_000
+_SOCKET_NAME = "engine"
+_LONGEST_IPC_PATH = 100  # sun_path holds 108 bytes
+
+
+def run_folder() -> Path:
+    """A new private folder for this run's socket: in XDG_RUNTIME_DIR if there, else TMPDIR, else /tmp if too long."""
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108  mkdtemp makes it 0700
+        if not parent or len(parent) > _LONGEST_IPC_PATH - 30 or not os.access(parent, os.W_OK | os.X_OK):
+            continue
+        return Path(tempfile.mkdtemp(prefix="campipe-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix="campipe-"))
+
+
+def remove_run_folder(folder: Path) -> None:
+    """Remove it; harmless when somebody else was faster."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def endpoint(folder: Path) -> str:
+    """Where the engine listens."""
+    return f"ipc://{folder / _SOCKET_NAME}"
+
+
+class EngineChannel:
+    """The engine's end: receives from and sends to workers by their address (name and incarnation)."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], where: str) -> None:
+        self._context = context
+        self._where = where
+        self.socket: zmq.Socket[bytes] | None = None
+
+    def open(self) -> None:
+        """Bind."""
+        self.socket = self._context.socket(zmq.ROUTER)
+        self.socket.set_hwm(_HWM)
+        self.socket.linger = 0
+        self.socket.bind(self._where)
+
+    def receive(self) -> tuple[str, InternalMessage] | None:
+        """One message that has arrived, or None. Raises msgspec.DecodeError for bytes that are no message."""
+        assert self.socket is not None
+        try:
+            address, data = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return address.decode(errors="replace"), decode(data)
+
+    def send(self, address: str, message: InternalMessage) -> None:
+        """Send; a worker that is gone loses it silently (its sentinel tells of it)."""
+        assert self.socket is not None
+        self.socket.send_multipart([address.encode(), encode(message)], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Unbind; may be called twice."""
+        if self.socket is not None:
+            self.socket.close(linger=0)
+            self.socket = None
+
+
+class WorkerChannel:
+    """A worker's end. Used by one thread."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], where: str, address: str) -> None:
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        self.socket.set_hwm(_HWM)
+        self.socket.linger = 2000  # last words still leave when the worker does
+        self.socket.identity = address.encode()
+        self.socket.connect(where)
+
+    def send(self, message: InternalMessage) -> None:
+        """Send; never blocks (credit bounds the queue)."""
+        self.socket.send(encode(message), zmq.NOBLOCK)
+
+    def receive(self, timeout_ms: int | None) -> InternalMessage | None:
+        """One message; None when none came within ``timeout_ms`` (0: only what is there, None: wait for ever)."""
+        if timeout_ms != 0 and not self.socket.poll(timeout_ms if timeout_ms is not None else -1):
+            return None
+        try:
+            return decode(self.socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+
+    def close(self) -> None:
+        """Close after the last words have left."""
+        self.socket.close()

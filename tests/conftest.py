@@ -1,0 +1,25 @@
+"""Fixtures for all tests: where the data lies, and the leak check."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def media_dir() -> Path:
+    """The clips that are part of the checkout."""
+    return ROOT / "tests" / "media"
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Models, pictures and recordings that are never part of the checkout; skips without them."""
+    folder = Path(os.environ.get("CAMPIPE_SHARED", ROOT.parent / "shared"))
+    if not (folder / "models").is_dir():
+        pytest.skip(f"needs the data folder {folder.name} beside the checkout, or CAMPIPE_SHARED naming it")
+    return folder

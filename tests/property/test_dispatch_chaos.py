@@ -1,0 +1,316 @@
+"""The dispatcher against random timing and random deaths: whatever dies when, a recording is published once, in order."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
+from pipeline.runtime.dispatch import Dispatcher
+from stages.camera import CameraSpec
+from stages.messages import (
+    BatchReady,
+    Detections,
+    FrameReady,
+    ItemFailed,
+    Objects,
+    PostDone,
+    PostTask,
+    RawOutput,
+    SlotsFreed,
+    Status,
+    Stop,
+    StreamEnded,
+    StreamStarted,
+)
+from stages.model import ModelSpec, TensorSpec
+
+
+def model(name: str = "m") -> ModelSpec:
+    return ModelSpec(
+        name=name,
+        path="/nowhere",
+        sha256="",
+        width=8,
+        height=8,
+        channels="rgb",
+        input_layout="nchw",
+        input_dtype="float32",
+        mean=(0, 0, 0),
+        std=(1, 1, 1),
+        pad_value=0,
+        placement="stretch",
+        layout="ssd",
+        labels=("a", "b"),
+        outputs=(TensorSpec("o", (4, 6), "float32"),),
+        fixed_batch=None,
+        confidence=0.4,
+        iou=0.5,
+    )
+
+
+def plan(
+    cameras: int, slots: int, max_batch: int, executors: int, nms: int, *, live: bool = False, max_age_ms: int = 1000
+) -> RunPlan:
+    names = [f"c{i}" for i in range(cameras)]
+    return RunPlan(
+        cameras=tuple(CameraSpec(n, f"/{n}", "m", live=live, max_age_ms=max_age_ms) for n in names),
+        models=(model(),),
+        devices=(DevicePlan("cpu", executors, 1, 2),),
+        batch={"m": BatchPlan(max_batch, 5.0)},
+        nms_workers=nms,
+        frame_slots=dict.fromkeys(names, slots),
+        output_slots={"m": executors * 2 + 1},
+        publish=None,
+        jsonl=(),
+        limits=Limits(),
+    )
+
+
+def objects(index: int, seq: int) -> Objects:
+    """One object whose score tells the seq, so that a mix-up of frames shows."""
+    boxes = np.array([[1, 2, 3, 4]], np.float32)
+    return Objects(index, boxes.tobytes(), np.float32(seq / 1000).tobytes(), np.int32(seq % 2).tobytes(), 0, 0)
+
+
+class World:
+    """Workers that do what messages ask, at random moments, and die at random moments."""
+
+    def __init__(self, the_plan: RunPlan, frames: int, rng: random.Random, bad_rate: float = 0.0) -> None:
+        self.plan = the_plan
+        self.frames = frames
+        self.rng = rng
+        self.bad_rate = bad_rate
+        self.now_ns = 1
+        self.dispatcher = Dispatcher(the_plan, lambda: 0)
+        self.inboxes: dict[str, deque[object]] = {}
+        self.outboxes: dict[str, deque[object]] = {}
+        self.sources: dict[str, list[int]] = {}  # next seq
+        self.free: dict[str, list[int]] = {}
+        self.written: dict[tuple[str, int], tuple[int, int]] = {}  # (camera, slot) -> (generation, seq)
+        self.rows: dict[int, list[int]] = {}  # output slot -> seqs
+        self.generations: dict[object, int] = {}
+        self.published: dict[str, list[Detections]] = {c.name: [] for c in the_plan.cameras}
+        self.statuses: list[Status] = []
+        self.kills = 0
+        for camera in the_plan.cameras:
+            self.start(f"decode/{camera.name}")
+        for index in range(the_plan.devices[0].executors):
+            self.start(f"executor/{index}")
+        for index in range(the_plan.nms_workers):
+            self.start(f"nms/{index}")
+        self.dispatcher.open_gates()
+
+    def start(self, name: str) -> None:
+        kind = name.split("/")[0]
+        self.inboxes[name] = deque()
+        self.outboxes[name] = deque()
+        if kind == "decode":
+            camera = name.removeprefix("decode/")
+            begin = self.dispatcher.begin(camera)
+            self.sources[camera] = [begin.next_seq]
+            self.free[camera] = []
+            self.outboxes[name].append(StreamStarted(camera, 0, 8, 8, 10.0, "h264", "file", self.frames))
+        self.dispatcher.worker_ready(name, kind, 2)
+
+    def bump(self, key: object) -> int:
+        self.generations[key] = self.generations.get(key, 0) + 2
+        return self.generations[key]
+
+    def kill(self, name: str, *, blame: bool = False) -> None:
+        self.kills += 1
+        outbox = self.outboxes.pop(name)
+        self.inboxes.pop(name)
+        for _ in range(self.rng.randint(0, len(outbox))):  # some last messages arrive, the others are lost with it
+            self.dispatcher.receive(name, outbox.popleft())
+        self.dispatcher.worker_lost(name, blame=blame)
+        self.start(name)
+
+    def work(self, name: str) -> None:
+        kind, _, rest = name.partition("/")
+        inbox, outbox = self.inboxes[name], self.outboxes[name]
+        if kind == "decode":
+            while inbox:
+                message = inbox.popleft()
+                if isinstance(message, SlotsFreed):
+                    self.free[rest] += message.slots
+                elif isinstance(message, Stop):
+                    seq = self.sources[rest][0]
+                    self.sources[rest][0] = self.frames + 1
+                    outbox.append(StreamEnded(rest, 0, "stopped", "", seq, 0, 0, True))
+            seq = self.sources[rest][0]
+            if seq < self.frames and self.free[rest]:
+                slot = self.free[rest].pop()
+                held = self.dispatcher.cameras[rest].held
+                assert slot not in held, "a slot that is in use was given away"
+                generation = self.bump((rest, slot))
+                self.written[rest, slot] = (generation, seq)
+                outbox.append(
+                    FrameReady(rest, 0, seq, slot, generation, 8, 8, seq, seq, seq + 1, 0, False, self.now_ns)
+                )
+                self.sources[rest][0] += 1
+            elif seq == self.frames:
+                self.sources[rest][0] += 1
+                outbox.append(StreamEnded(rest, 0, "ended", "", seq, 0, 0, True))
+        elif kind == "executor" and inbox:
+            message = inbox.popleft()
+            assert isinstance(message, BatchReady)
+            seqs = []
+            for item in message.items:
+                generation, seq = self.written[item.camera, item.slot]
+                assert generation == item.generation, "the slot was rewritten while a batch held it"
+                seqs.append(seq)
+            self.rows[message.output_slot] = seqs
+            generation = self.bump(("out", message.output_slot))
+            failed = [
+                ItemFailed(i, "infer_failed", "") for i in range(len(seqs)) if self.rng.random() < self.bad_rate
+            ]
+            outbox.append(RawOutput(message.batch_id, generation, failed, 1, 2, 3, 4))
+        elif kind == "nms" and inbox:
+            message = inbox.popleft()
+            assert isinstance(message, PostTask)
+            assert self.generations["out", message.output_slot] == message.generation, "output slot reused too early"
+            seqs = self.rows[message.output_slot]
+            outbox.append(PostDone(message.task_id, [objects(i.index, seqs[i.index]) for i in message.items], [], 5, 6))
+
+    def step(self, kill_rate: float) -> None:
+        self.now_ns += self.rng.randint(1, 3_000_000)
+        name = self.rng.choice(list(self.inboxes))
+        if self.rng.random() < kill_rate:
+            self.kill(name)
+        elif self.rng.random() < 0.5:
+            self.work(name)
+        elif self.outboxes[name]:
+            self.dispatcher.receive(name, self.outboxes[name].popleft())
+        self.dispatcher.pump(self.now_ns)
+        while self.dispatcher.outbox:
+            target, message = self.dispatcher.outbox.popleft()
+            self.inboxes[target].append(message)
+        for _ in range(self.rng.randint(0, 3)):
+            message = self.dispatcher.peek_outbound()
+            if message is None:
+                break
+            if isinstance(message, Detections):
+                self.published[message.camera].append(message)
+            elif isinstance(message, Status):
+                self.statuses.append(message)
+            self.dispatcher.delivered()
+        for camera in self.dispatcher.cameras.values():
+            assert camera.ledger.exact, f"the ledger of {camera.name} is off: {camera.ledger.entry()}"
+
+    def run(self, kill_rate: float, max_steps: int = 60_000) -> None:
+        for _ in range(max_steps):
+            if self.dispatcher.drained:
+                return
+            self.step(kill_rate)
+        pytest.fail(f"did not drain: {[c.ledger.entry() for c in self.dispatcher.cameras.values()]}")
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    cameras=st.integers(1, 4),
+    slots=st.integers(1, 6),
+    max_batch=st.integers(1, 8),
+    executors=st.integers(1, 3),
+    nms=st.integers(1, 3),
+    kill_rate=st.sampled_from([0.0, 0.01, 0.05]),
+)
+@settings(max_examples=60, deadline=None)
+def test_recordings_are_published_once_and_in_order_whatever_dies(
+    seed: int, cameras: int, slots: int, max_batch: int, executors: int, nms: int, kill_rate: float
+) -> None:
+    frames = 25
+    world = World(plan(cameras, slots, max_batch, executors, nms), frames, random.Random(seed))
+    world.run(kill_rate)
+    for name, messages in world.published.items():
+        assert [m.seq for m in messages] == list(range(frames))
+        assert all(m.objects[0].score == m.seq / 1000 for m in messages), "objects of another frame"
+        entry = world.dispatcher.cameras[name].ledger.entry()
+        assert (entry.decoded, entry.published, entry.dropped, entry.in_flight) == (frames, frames, {}, 0)
+        assert not world.dispatcher.cameras[name].held
+    states = [(s.camera, s.state) for s in world.statuses]
+    assert sorted(states) == sorted((c, s) for c in world.published for s in ("started", "ended"))
+    assert all(s.ledger is not None and s.ledger.in_flight == 0 for s in world.statuses if s.state == "ended")
+
+
+@given(seed=st.integers(0, 2**32), kill_rate=st.sampled_from([0.0, 0.03]))
+@settings(max_examples=30, deadline=None)
+def test_a_frame_that_fails_alone_is_counted_and_told_as_a_gap(seed: int, kill_rate: float) -> None:
+    frames = 40
+    world = World(plan(2, 4, 4, 2, 2), frames, random.Random(seed), bad_rate=0.2)
+    world.run(kill_rate)
+    for name, messages in world.published.items():
+        entry = world.dispatcher.cameras[name].ledger.entry()
+        assert entry.published + entry.dropped.get("infer_failed", 0) == frames
+        told = {
+            seq
+            for s in world.statuses
+            if s.camera == name and s.state == "gap" and s.from_seq is not None and s.to_seq is not None
+            for seq in range(s.from_seq, s.to_seq + 1)
+        }
+        assert told | {m.seq for m in messages} == set(range(frames))
+        assert not told & {m.seq for m in messages}
+        assert all(m.objects[0].score == m.seq / 1000 for m in messages)
+
+
+@given(seed=st.integers(0, 2**32), stop_after=st.integers(0, 300))
+@settings(max_examples=40, deadline=None)
+def test_a_stop_at_any_moment_drains_and_balances(seed: int, stop_after: int) -> None:
+    world = World(plan(3, 4, 4, 2, 1), 100, random.Random(seed))
+    for _ in range(stop_after):
+        world.step(0.0)
+    world.dispatcher.stop_sources()
+    world.run(0.0)
+    for name, messages in world.published.items():
+        assert [m.seq for m in messages] == list(range(len(messages)))
+        assert world.dispatcher.cameras[name].ledger.published == len(messages)
+
+
+@given(seed=st.integers(0, 2**32), after=st.integers(0, 300))
+@settings(max_examples=40, deadline=None)
+def test_giving_up_at_any_moment_counts_every_frame(seed: int, after: int) -> None:
+    world = World(plan(3, 4, 4, 2, 2), 100, random.Random(seed))
+    for _ in range(after):
+        world.step(0.02)
+    world.dispatcher.abandon("stopped")
+    world.dispatcher.pump(world.now_ns)
+    world.dispatcher.discard_outbound("stopped")
+    for camera in world.dispatcher.cameras.values():
+        assert camera.ledger.exact
+        assert camera.ledger.in_flight == 0
+
+
+def test_a_frame_that_ends_workers_twice_is_quarantined_and_its_company_is_not() -> None:
+    world = World(plan(1, 4, 4, 1, 1), 30, random.Random(1))
+    quarantined = []
+    world.dispatcher.on_quarantine = lambda frame, stage: quarantined.append((frame.ready.seq, stage))
+    for _ in range(20_000):
+        if world.dispatcher.drained:
+            break
+        inbox = world.inboxes["executor/0"]
+        if inbox and isinstance(inbox[0], BatchReady):
+            seqs = [world.written[item.camera, item.slot][1] for item in inbox[0].items]
+            if 7 in seqs:
+                world.kill("executor/0", blame=True)
+                continue
+        world.step(0.0)
+    assert quarantined == [(7, "executor")]
+    assert [m.seq for m in world.published["c0"]] == [s for s in range(30) if s != 7]
+    assert world.dispatcher.cameras["c0"].ledger.entry().dropped == {"quarantined": 1}
+
+
+def test_live_cameras_publish_the_newest_and_count_the_rest() -> None:
+    rng = random.Random(3)
+    world = World(plan(2, 6, 2, 1, 1, live=True), 200, rng)
+    world.run(0.0)
+    for name, messages in world.published.items():
+        entry = world.dispatcher.cameras[name].ledger.entry()
+        assert entry.decoded == 200
+        assert entry.published == len(messages)
+        assert set(entry.dropped) <= {"superseded", "too_old"}
+        assert [m.seq for m in messages] == sorted({m.seq for m in messages})
