@@ -146,7 +146,7 @@ class Supervisor:
             worker.name, addresses, self._where, self._run_folder, self._token, self._parent_read, worker.work
         )
         context = self._spawn if worker.spawned else self._forkserver
-        with _bare_main(), _environment(WORKER_ENVIRONMENT):
+        with bare_main(), _environment(WORKER_ENVIRONMENT):
             process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
             process.start()
         worker.process = process
@@ -252,7 +252,7 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def _bare_main() -> Iterator[None]:
+def bare_main() -> Iterator[None]:
     """Keep multiprocessing from importing the caller's main module in every worker: they need nothing of it, it costs
     memory and time, and a script without ``if __name__ == '__main__'`` would start itself again."""
     main_module = sys.modules["__main__"]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.transport.memory import usable_bytes
 from stages.errors import StaleSlot, UserError
 
 PAGE_BYTES = 4096
@@ -53,6 +54,13 @@ class SharedRing:
     def create(cls, name: str, slots: int, slot_bytes: int) -> SharedRing:
         """Reserve the memory. Raises UserError when the machine has not got it."""
         size = ring_bytes(slots, slot_bytes)
+        refusal = (
+            "{}: can't reserve {:.0f} MiB of shared memory ({}); use fewer cameras, a smaller batch, or a machine or "
+            "container with more memory"
+        )
+        free = usable_bytes()
+        if size > free:  # the kernel would not say no: it would kill somebody
+            raise UserError(refusal.format(name, size / 2**20, f"{free / 2**20:.0f} MiB can be used"))
         descriptor = os.memfd_create(f"campipe-{name.replace('/', '-')[:200]}", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -60,10 +68,7 @@ class SharedRing:
         except OSError as error:
             os.close(descriptor)
             if error.errno in {errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EPERM}:
-                raise UserError(
-                    f"{name}: can't reserve {size / 2**20:.0f} MiB of shared memory ({error.strerror}); use fewer "
-                    f"cameras, a smaller batch, or a machine or container with more memory"
-                ) from error
+                raise UserError(refusal.format(name, size / 2**20, error.strerror)) from error
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,0 +1,196 @@
+"""Owns how a configuration becomes a plan: counts where it says ``auto``, slots, and whether memory is enough.
+
+Starts nothing but, for a model whose description lists no outputs, one short process that looks into its file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.config import Resolved
+from pipeline.plan import BatchPlan, DevicePlan, RunPlan
+from pipeline.runtime.isolated import call_in_process
+from pipeline.runtime.rings import shared_memory_bytes
+from pipeline.transport.memory import usable_bytes
+from stages.accelerators.cores import split_cores, usable_cores
+from stages.errors import UserError
+from stages.model import ModelSpec
+
+NPU_BATCH = 8  # where YOLO-sized models stop gaining on Atlas cards (5.2 ms for 1, 23.5 ms for 8: 192 -> 340 frames/s)
+CPU_BATCH = 1  # a CPU gains nothing from batches: the same work, and latency on top
+DECODE_AHEAD = 2  # slots per camera beside those under way: one being written, one waiting
+PROBE_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one part of a run takes."""
+
+    name: str  # frames/gate-1, outputs/coco-ssd
+    slots: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a whole run takes, and what there is."""
+
+    rings: tuple[Need, ...]
+    decode_processes: int
+    executor_processes: int
+    nms_processes: int
+    shared_bytes: int
+    usable_bytes: int
+
+    @property
+    def processes(self) -> int:
+        """All processes, the engine's own included."""
+        return 1 + self.decode_processes + self.executor_processes + self.nms_processes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the shared memory is there."""
+        return self.shared_bytes <= self.usable_bytes
+
+
+def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
+    """Decide everything. Raises UserError when a model can't be read or the machine is too small."""
+    plan = draft_plan(resolved)
+    need = needs(plan)
+    if not need.fits and not in_process:
+        limit = plan.limits.shared_memory_bytes
+        of = (
+            "limits.shared_memory_mb allows" if limit is not None and need.usable_bytes == limit else "this machine has"
+        )
+        largest = max(need.rings, key=lambda ring: ring.shared_bytes)
+        raise UserError(
+            f"too little shared memory: {len(plan.cameras)} cameras need {_mib(need.shared_bytes)} and {of} "
+            f"{_mib(need.usable_bytes)} free; the largest part is {largest.name} with {_mib(largest.shared_bytes)}; "
+            "use fewer cameras, a smaller batch.max_batch, a smaller model, or more memory"
+        )
+    return plan
+
+
+def draft_plan(resolved: Resolved) -> RunPlan:
+    """The plan, whether it fits or not."""
+    cores = usable_cores()
+    devices = tuple(
+        _device(config.device, config.executors, config.threads, config.lanes, dict(config.options), cores)
+        for config in resolved.devices
+    )
+    twice = sorted({d.device for d in devices if sum(other.device == d.device for other in devices) > 1})
+    if twice:
+        raise UserError.of(
+            [f"devices: {name} is listed twice; list it once and raise its executors instead" for name in twice]
+        )
+    models = _with_outputs(resolved.models)
+    batch = {
+        model.name: BatchPlan(_max_batch(model, resolved.batch.max_batch, devices), resolved.batch.max_wait_ms)
+        for model in models
+    }
+    nms_workers = _number(resolved.nms.workers) or max(1, cores // 4)
+    under_way = sum(device.executors * device.lanes for device in devices)
+    cameras_of = {model.name: sum(camera.model == model.name for camera in resolved.cameras) for model in models}
+    return RunPlan(
+        cameras=tuple(resolved.cameras),
+        models=models,
+        devices=devices,
+        batch=batch,
+        nms_workers=nms_workers,
+        frame_slots={
+            camera.name: frame_slots(under_way * batch[camera.model].max_batch, cameras_of[camera.model])
+            for camera in resolved.cameras
+        },
+        output_slots={model.name: under_way + nms_workers + 1 for model in models},
+        publish=resolved.publish,
+        jsonl=tuple(resolved.jsonl),
+        limits=resolved.limits,
+    )
+
+
+def frame_slots(frames_under_way: int, cameras: int) -> int:
+    """Slots of one camera's ring: its share of what executors hold at once, and two more to decode ahead into.
+
+    A camera alone gets them all; with many cameras each keeps at least one under way.
+    """
+    return max(1, -(-frames_under_way // max(1, cameras))) + DECODE_AHEAD
+
+
+def needs(plan: RunPlan) -> Needs:
+    """What the plan takes of this machine, and what is there."""
+    slots = {f"frames/{name}": count for name, count in plan.frame_slots.items()}
+    slots |= {f"outputs/{name}": count for name, count in plan.output_slots.items()}
+    rings = tuple(Need(name, slots[name], size) for name, size in shared_memory_bytes(plan).items())
+    free = usable_bytes()
+    if plan.limits.shared_memory_bytes is not None:
+        free = min(free, plan.limits.shared_memory_bytes)
+    return Needs(
+        rings=rings,
+        decode_processes=len(plan.cameras),
+        executor_processes=len(plan.devices),
+        nms_processes=plan.nms_workers,
+        shared_bytes=sum(ring.shared_bytes for ring in rings),
+        usable_bytes=free,
+    )
+
+
+def _device(
+    name: str, executors: object, threads: object, lanes: int, options: dict[str, str], cores: int
+) -> DevicePlan:
+    if name == "cpu":
+        split = split_cores(cores, _number(executors), _number(threads))
+    else:
+        split = (_number(executors) or 1, _number(threads) or 1)
+    return DevicePlan(name, split[0], split[1], lanes, options)
+
+
+def _max_batch(model: ModelSpec, wanted: object, devices: Sequence[DevicePlan]) -> int:
+    if model.fixed_batch is not None:
+        return model.fixed_batch
+    number = _number(wanted)
+    if number is not None:
+        return number
+    return CPU_BATCH if all(device.device == "cpu" for device in devices) else NPU_BATCH
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def _with_outputs(models: Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
+    found: list[ModelSpec] = []
+    problems: list[str] = []
+    for model in models:
+        if model.outputs:
+            found.append(model)
+            continue
+        try:
+            found.append(_probed(model))
+        except UserError as error:
+            problems += [f"model {model.name}: {problem}" for problem in error.problems]
+    if problems:
+        raise UserError.of(problems)
+    return tuple(found)
+
+
+def _probed(model: ModelSpec) -> ModelSpec:
+    """The model with its outputs as its file has them, looked up in a process of its own: no device opens in here."""
+    from stages.accelerators.probe import describe
+
+    facts = call_in_process(
+        multiprocessing.get_context("spawn"),
+        PROBE_TIMEOUT_S,
+        describe,
+        model.path,
+        width=model.width,
+        height=model.height,
+    )
+    fixed = model.fixed_batch if model.fixed_batch is not None else facts.batch
+    return dataclasses.replace(model, outputs=facts.output_specs(), fixed_batch=fixed)

@@ -1,0 +1,57 @@
+"""Owns calling one function in a short-lived process: its result, or its UserError, within a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
+from typing import ParamSpec, TypeVar
+
+from pipeline.runtime.supervisor import bare_main
+from stages.errors import UserError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def call_in_process(
+    context: SpawnContext, timeout_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """``function(*args, **kwargs)`` in a new process; all of it must be picklable.
+
+    Raises the function's UserError; UserError too when the process dies or the deadline passes, for that is what a file
+    that crashes native code looks like from outside.
+    """
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(there, function, args, kwargs), daemon=True)
+    with bare_main():
+        process.start()
+    there.close()
+    try:
+        if not here.poll(timeout_s):
+            raise UserError(f"looking into it took more than {timeout_s:g} s; is the file whole?")
+        answer = here.recv()
+    except EOFError:
+        process.join()
+        raise UserError(f"looking into it ended its process (status {process.exitcode}); is the file whole?") from None
+    finally:
+        here.close()
+        process.kill()
+        process.join()
+        process.close()
+    if isinstance(answer, UserError):
+        raise answer
+    result: T = answer
+    return result
+
+
+def _answer(there: Connection, function: Callable[..., object], args: object, kwargs: object) -> None:
+    answer: object
+    try:
+        answer = function(*args, **kwargs)  # type: ignore[misc]
+    except UserError as error:
+        answer = error
+    except Exception as error:  # noqa: BLE001  a user's file, whatever it does
+        answer = UserError(f"{type(error).__name__}: {error}")
+    there.send(answer)
+    there.close()
