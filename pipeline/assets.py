@@ -25,7 +25,7 @@ def street_clip() -> Path:
 
 
 def _find(installed: str, checked_out: str) -> Path:
-    """``pyproject.toml`` says what the wheel puts where (force-include); a checkout is used in place."""
+    """``pyproject.toml`` says what the wheel puts where (sources); a checkout is used in place."""
     packaged = PACKAGE / "assets_data"
     path = packaged / installed if packaged.is_dir() else PACKAGE.parent / checked_out
     if not path.exists():

@@ -113,7 +113,7 @@ class Engine:
                 shared_memory_bytes=sum(shared_memory_bytes(self.plan).values()),
                 stopped_by=", ".join(self._stop_reasons),
                 lost_messages=self._outlet.lost_messages,
-                problems=self._problems,
+                problems=[*self._problems, *self._outlet.problems],
             )
 
     @property

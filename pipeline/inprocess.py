@@ -89,7 +89,7 @@ class InProcessEngine:
             shared_memory_bytes=0,
             stopped_by=", ".join(self._stop_reasons),
             lost_messages=self._outlet.lost_messages,
-            problems=problems,
+            problems=[*problems, *self._outlet.problems],
         )
 
     def _open(self, rings: Rings[HeapRing]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from pipeline.runtime.dispatch import Dispatcher
+from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
 from stages.sinks.sink import Sink
 
@@ -14,7 +16,8 @@ RETRY_NS = 2_000_000  # a sink that is full is asked again this soon
 class Outlet:
     """Gives each message to every sink once, in order; a sink that can't take it holds up the rest (and so the run).
 
-    What a live run does about slow subscribers is the sink's own decision (it then takes and counts the loss).
+    What a live run does about slow subscribers is the sink's own decision (it then takes and counts the loss). A sink
+    that breaks (a full disk) is closed and told in ``problems``; the others go on.
     """
 
     def __init__(self, sinks: Sequence[Sink], heartbeat_ms: int) -> None:
@@ -25,6 +28,7 @@ class Outlet:
         self._next_heartbeat_ns = 0
         self._started_ns = 0
         self.blocked = False
+        self.problems: list[str] = []
 
     def open(self, now_ns: int) -> None:
         """Open every sink; those opened are closed again when one fails."""
@@ -38,17 +42,25 @@ class Outlet:
         self.blocked = False
         while (message := dispatcher.peek_outbound()) is not None:
             while self._taken_by < len(self._opened):
-                if not self._opened[self._taken_by].take(message):
-                    self.blocked = True
-                    return
-                self._taken_by += 1
+                sink = self._opened[self._taken_by]
+                try:
+                    if not sink.take(message):
+                        self.blocked = True
+                        return
+                except StageDead as error:
+                    self._broken(sink, error)
+                else:
+                    self._taken_by += 1
             self._taken_by = 0
             dispatcher.delivered()
 
     def service(self, dispatcher: Dispatcher, now_ns: int, time_ns: int) -> None:
         """Housekeeping of the sinks, and the heartbeat when it is due."""
-        for sink in self._opened:
-            sink.service()
+        for sink in list(self._opened):
+            try:
+                sink.service()
+            except StageDead as error:
+                self._broken(sink, error)
         if now_ns < self._next_heartbeat_ns:
             return
         self._next_heartbeat_ns = now_ns + self._heartbeat_ns
@@ -58,8 +70,19 @@ class Outlet:
             cameras={name: camera.state for name, camera in dispatcher.cameras.items()},
             lost_messages=self.lost_messages,
         )
-        for sink in self._opened:
-            sink.take(beat)  # a full sink misses a beat; the next one comes
+        for sink in list(self._opened):
+            try:
+                sink.take(beat)  # a full sink misses a beat; the next one comes
+            except StageDead as error:
+                self._broken(sink, error)
+
+    def _broken(self, sink: Sink, error: StageDead) -> None:
+        if self._opened.index(sink) < self._taken_by:
+            self._taken_by -= 1
+        self._opened.remove(sink)
+        self.problems.append(f"{sink.name}: {error}")
+        with contextlib.suppress(StageDead):
+            sink.close(0)
 
     def next_due_ns(self, now_ns: int) -> int:
         """When ``deliver`` or ``service`` should run next."""
@@ -77,6 +100,11 @@ class Outlet:
 
     def close(self, deadline_ns: int) -> list[str]:
         """Deliver what the sinks hold, close them; sentences on what was lost. May be called twice."""
-        lost = [sink.close(deadline_ns) for sink in reversed(self._opened)]
+        lost: list[str] = []
+        for sink in reversed(self._opened):
+            try:
+                lost.append(sink.close(deadline_ns))
+            except StageDead as error:
+                lost.append(f"{sink.name}: {error}")
         self._opened = []
         return [sentence for sentence in lost if sentence]

@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.config import Resolved
+from pipeline.config import DeviceRequest, Resolved
 from pipeline.plan import BatchPlan, DevicePlan, RunPlan
 from pipeline.runtime.isolated import call_in_process
 from pipeline.runtime.rings import shared_memory_bytes
@@ -77,10 +77,7 @@ def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
 def draft_plan(resolved: Resolved) -> RunPlan:
     """The plan, whether it fits or not."""
     cores = usable_cores()
-    devices = tuple(
-        _device(config.device, config.executors, config.threads, config.lanes, dict(config.options), cores)
-        for config in resolved.devices
-    )
+    devices = tuple(_device(config, cores) for config in resolved.devices)
     twice = sorted({d.device for d in devices if sum(other.device == d.device for other in devices) > 1})
     if twice:
         raise UserError.of(
@@ -91,7 +88,7 @@ def draft_plan(resolved: Resolved) -> RunPlan:
         model.name: BatchPlan(_max_batch(model, resolved.batch.max_batch, devices), resolved.batch.max_wait_ms)
         for model in models
     }
-    nms_workers = _number(resolved.nms.workers) or max(1, cores // 4)
+    nms_workers = resolved.nms_workers or max(1, cores // 4)
     under_way = sum(device.executors * device.lanes for device in devices)
     cameras_of = {model.name: sum(camera.model == model.name for camera in resolved.cameras) for model in models}
     return RunPlan(
@@ -137,27 +134,19 @@ def needs(plan: RunPlan) -> Needs:
     )
 
 
-def _device(
-    name: str, executors: object, threads: object, lanes: int, options: dict[str, str], cores: int
-) -> DevicePlan:
-    if name == "cpu":
-        split = split_cores(cores, _number(executors), _number(threads))
-    else:
-        split = (_number(executors) or 1, _number(threads) or 1)
-    return DevicePlan(name, split[0], split[1], lanes, options)
+def _device(request: DeviceRequest, cores: int) -> DevicePlan:
+    executors, threads = request.executors, request.threads
+    if request.device == "cpu":
+        executors, threads = split_cores(cores, executors, threads)
+    return DevicePlan(request.device, executors or 1, threads or 1, request.lanes, dict(request.options))
 
 
-def _max_batch(model: ModelSpec, wanted: object, devices: Sequence[DevicePlan]) -> int:
+def _max_batch(model: ModelSpec, wanted: int | None, devices: Sequence[DevicePlan]) -> int:
     if model.fixed_batch is not None:
         return model.fixed_batch
-    number = _number(wanted)
-    if number is not None:
-        return number
+    if wanted is not None:
+        return wanted
     return CPU_BATCH if all(device.device == "cpu" for device in devices) else NPU_BATCH
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _mib(size: int) -> str:

@@ -28,6 +28,7 @@ ENDINGS: Final[Mapping[str, str]] = {
     "corrupt": "damaged",
     "worker_failed": "its decode process died too often",
 }
+ORDER: Final = ("decode", "executor", "nms", "engine")  # as a frame meets them
 EXPECTED_ENDS: Final = ("ended", "stopped", "limit")
 
 
@@ -145,7 +146,8 @@ def _costs(report: RunReport) -> list[str]:
     published = sum(camera.ledger.published for camera in report.cameras.values())
     lines = []
     if frames and report.stages:
-        costs = {name: stage.cpu_s * 1000 / frames for name, stage in report.stages.items()}
+        order = sorted(report.stages, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+        costs = {name: report.stages[name].cpu_s * 1000 / frames for name in order}
         words = " + ".join(f"{printable(name)} {cost:.2f}" for name, cost in costs.items())
         lines.append(f"CPU per decoded frame, ms: {words} = {sum(costs.values()):.2f}")
     took = f"{report.wall_s:.1f} s" if report.wall_s < 60 else duration(report.wall_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pipeline.runtime.supervisor import bare_main
 from stages.errors import UserError
@@ -45,10 +45,10 @@ def call_in_process(
     return result
 
 
-def _answer(there: Connection, function: Callable[..., object], args: object, kwargs: object) -> None:
+def _answer(there: Connection, function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     answer: object
     try:
-        answer = function(*args, **kwargs)  # type: ignore[misc]
+        answer = function(*args, **kwargs)
     except UserError as error:
         answer = error
     except Exception as error:  # noqa: BLE001  a user's file, whatever it does

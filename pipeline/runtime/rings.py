@@ -39,7 +39,7 @@ class Rings(Generic[R]):
         self.frames: dict[str, R] = {}
         self.outputs: dict[str, R] = {}
         self._plan = plan
-        self._make = make
+        self._make: Callable[[str, int, int], R] = make
 
     def __enter__(self) -> Rings[R]:
         try:

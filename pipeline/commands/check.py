@@ -1,0 +1,222 @@
+"""Owns ``campipe check``: tries every source and model of a site and says whether it fits. Starts no run.
+
+Each source and each device is opened in a short process of its own: what crashes or hangs there is told as a problem of
+that source, and nothing is left running.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pipeline.commands.options import Subparsers, add_settings
+from stages.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.plan import DevicePlan, RunPlan
+    from pipeline.planning import Needs
+    from stages.camera import CameraSpec
+    from stages.decode.source import SourceFacts
+    from stages.model import ModelSpec
+
+SOURCE_TIMEOUT_S: Final = 15.0
+DEVICE_TIMEOUT_S: Final = 90.0  # loading a model and warming it up, on a slow machine
+AT_ONCE: Final = 4
+
+T = TypeVar("T")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the command."""
+    parser = subparsers.add_parser(
+        "check",
+        description="Try a site before it is run: fill in its secrets, open every source and every model, and say what "
+        "each camera will use of shared memory and processes, and whether this machine has that. Every problem is "
+        "told, not the first one alone. Exit status 0: it can be run; 2: it can't.",
+        epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
+    )
+    parser.add_argument("site", metavar="SITE", help="the site's YAML file")
+    add_settings(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Try everything, print what was found, raise UserError with every problem."""
+    from pipeline.config import load_site, resolve
+    from pipeline.planning import draft_plan, needs
+
+    plan = draft_plan(resolve(load_site(args.site, args.settings)))
+    need = needs(plan)
+    sources, loads, problems = try_all(plan)
+    lines = [*render(plan, need, sources, loads), *_publish_lines(plan)]
+    print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
+    if not need.fits:
+        problems.append(too_little(need))
+    if problems:
+        raise UserError.of(problems)
+    print("all sources and models work, and it fits: this site can be run")  # noqa: T201
+    return 0
+
+
+def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], list[str]]:
+    """Facts by camera, seconds to load by device, and the problems of those that are missing from these."""
+    import multiprocessing
+    from typing import cast
+
+    from pipeline.runtime.isolated import call_in_process
+    from pipeline.runtime.supervisor import bare_main, stop_forkserver
+    from stages.decode.probe import probe
+
+    spawn = multiprocessing.get_context("spawn")
+    # Its processes cost milliseconds once the decoder is loaded; to the function it is the same kind of context.
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["stages.decode.probe"])
+    quick = cast("multiprocessing.context.SpawnContext", forkserver)
+
+    def try_source(camera: CameraSpec) -> SourceFacts:
+        return call_in_process(quick, SOURCE_TIMEOUT_S, probe, camera)
+
+    def try_device(device: DevicePlan) -> float:
+        batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
+        return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches)
+
+    try:
+        with bare_main():  # around all threads, for each of their calls puts back what it found
+            sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras})
+            loads, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
+    finally:
+        stop_forkserver()
+    problems = [f"camera {name}: {problem}" for name, found in bad_sources.items() for problem in found]
+    problems += [f"device {name}: {problem}" for name, found in bad_devices.items() for problem in found]
+    return sources, loads, problems
+
+
+A = TypeVar("A")
+
+
+def in_parallel(function: Callable[[A], T], items: Mapping[str, A]) -> tuple[dict[str, T], dict[str, tuple[str, ...]]]:
+    """``function`` of each item, a few at a time: results, and problems of those that raised UserError, by name."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    good: dict[str, T] = {}
+    bad: dict[str, tuple[str, ...]] = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {name: pool.submit(function, item) for name, item in items.items()}
+        for name, future in futures.items():
+            try:
+                good[name] = future.result()
+            except UserError as error:
+                bad[name] = error.problems
+    return good, bad
+
+
+def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> float:
+    """Open the device and load the models as an executor would; seconds it took. Runs in a process of its own."""
+    import time
+
+    from stages.accelerators.registry import open_device
+
+    began_ns = time.monotonic_ns()
+    opened = open_device(device.device, device.threads, device.options, device.executors)
+    problems: list[str] = []
+    try:
+        opened.open()
+        for model in models:
+            try:
+                opened.load(model, batches[model.name])
+            except UserError as error:
+                problems += error.problems
+    finally:
+        opened.close()
+    if problems:
+        raise UserError.of(problems)
+    return (time.monotonic_ns() - began_ns) / 1e9
+
+
+def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads: Mapping[str, float]) -> list[str]:
+    """The tables: cameras, models, devices, totals."""
+    from pipeline.observe.figures import size
+    from pipeline.observe.logs import printable
+    from pipeline.observe.summary import align
+
+    rings = {ring.name: ring for ring in need.rings}
+    cameras = [("camera", "picture", "fps", "codec", "frames", "model", "slots", "shared", "processes")]
+    for camera in plan.cameras:
+        ring = rings[f"frames/{camera.name}"]
+        facts = sources.get(camera.name)
+        cameras.append(
+            (
+                printable(camera.name),
+                f"{facts.width}x{facts.height}" if facts else "-",
+                f"{facts.fps:.2f}".rstrip("0").rstrip(".") if facts else "-",
+                printable(facts.codec) if facts else "can't be used",
+                "?" if facts and facts.frames is None else str(facts.frames) if facts else "-",
+                camera.model,
+                str(ring.slots),
+                size(ring.shared_bytes),
+                "1",
+            )
+        )
+    models = [("model", "input", "batch", "layout", "classes", "slots", "shared")]
+    for model in plan.models:
+        ring = rings[f"outputs/{model.name}"]
+        batch = plan.batch[model.name].max_batch
+        models.append(
+            (
+                printable(model.name),
+                f"{model.width}x{model.height}",
+                f"{batch}" if model.fixed_batch else f"up to {batch}",
+                model.layout,
+                str(len(model.labels)),
+                str(ring.slots),
+                size(ring.shared_bytes),
+            )
+        )
+    devices = [("device", "executors", "lanes", "threads", "models loaded in")]
+    for device in plan.devices:
+        took = loads.get(device.device)
+        state = f"{took:.1f} s" if took is not None else "can't be used"
+        devices.append((device.device, str(device.executors), str(device.lanes), str(device.threads), state))
+    processes = (
+        f"1 engine + {need.decode_processes} decode + {need.executor_processes} executor + {need.nms_processes} nms"
+    )
+    verdict = "fits" if need.fits else "does not fit"
+    return [
+        *align(cameras, left=(0, 3, 5)),
+        "",
+        *align(models, left=(0, 3)),
+        "",
+        *align(devices, left=(0, 4)),
+        "",
+        f"processes: {processes} = {need.processes}",
+        f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available: {verdict}",
+    ]
+
+
+def too_little(need: Needs) -> str:
+    """The refusal of a site that does not fit."""
+    from pipeline.observe.figures import size
+
+    largest = max(need.rings, key=lambda ring: ring.shared_bytes)
+    return (
+        f"too little shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available; the largest "
+        f"part is {largest.name} with {size(largest.shared_bytes)}; use fewer cameras, a smaller batch.max_batch, a "
+        "smaller model, or more memory"
+    )
+
+
+def _publish_lines(plan: RunPlan) -> list[str]:
+    """Whether the address is free. No problem if not: the site that is being checked may well be running."""
+    if plan.publish is None:
+        return ["publish: off"]
+    import time
+
+    from stages.sinks.publish import PublishSink
+
+    sink = PublishSink(plan.publish.bind, clock_ns=time.monotonic_ns, lossless=True)
+    try:
+        sink.open()
+    except UserError as error:
+        return [f"publish: not now: {'; '.join(error.problems)}"]
+    sink.close(time.monotonic_ns())
+    return [f"publish: {plan.publish.bind} is free"]

@@ -1,0 +1,204 @@
+"""Owns turning a node into a section, and what pydantic refuses into lines with place, key, value and remedy.
+
+What a message says of the values that a key takes comes from the JSON Schema of the section, so that messages, schema
+and check can't drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pipeline.config.fields import Section
+from pipeline.config.problems import Problems, did_you_mean, key_text, show, suggestion
+from pipeline.yaml import Node, Step, core_scalar
+
+S = TypeVar("S", bound=Section)
+
+
+def check(section: type[S], node: Node, problems: Problems, prefix: str = "") -> S | None:
+    """The section that ``node`` describes; None, with every mistake noted, if it does not."""
+    if not isinstance(node.value, Mapping) and not node.blank:
+        if prefix:
+            problem = f"should be a map of keys, not {_kind(node.value)}; write 'key: value' lines"
+            problems.add_node(node, prefix, problem)
+        else:
+            problems.add(node.place, "", f"should hold 'key: value' lines, not {_kind(node.value)}")
+        return None
+    try:
+        return section.model_validate(node.plain() or {})
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+    # outside of `except`, so that what is raised later has no context that holds values
+    for each in errors:
+        if each["type"] == "too_short" and any(_is_inside(other["loc"], each["loc"]) for other in errors):
+            continue  # entries that are refused count as missing too
+        _note(section, node, each, problems, prefix)
+    return None
+
+
+def _is_inside(path: tuple[Step, ...], outer: tuple[Step, ...]) -> bool:
+    return len(path) > len(outer) and path[: len(outer)] == outer
+
+
+def _note(section: type[Section], root: Node, error: ErrorDetails, problems: Problems, prefix: str) -> None:
+    kind, path, context = error["type"], error["loc"], error.get("ctx") or {}
+    node = root.nearest(path)
+    key = _join(prefix, key_text(path))
+    if kind == "extra_forbidden":
+        known = _keys(section, path[:-1])
+        word = str(path[-1])
+        problems.add(node.place, key, f"unknown key; {suggestion(word, known, 'remove it')}")
+        return
+    schema = _schema_at(section, path)
+    if kind == "missing":
+        # a sibling that is almost this key is reported as unknown already, with this one as its remedy
+        siblings = node.value if isinstance(node.value, Mapping) else {}
+        if any(did_you_mean(each, [str(path[-1])]) for each in siblings if each not in _keys(section, path[:-1])):
+            return
+        problems.add(node.place, key, f"is missing; write {expected(schema)}")
+        return
+    text = str(context.get("text") or context.get("error") or "")
+    if not text:
+        wrong_type = kind.endswith("_type") or kind in _NOT_OF_A_KIND
+        text = _type_problem(node.value, schema) if wrong_type else f"is out of bounds; write {expected(schema)}"
+    problems.add_node(node, key, text)
+
+
+_NOT_OF_A_KIND = ("int_from_float", "literal_error", "described")
+
+
+def _join(prefix: str, key: str) -> str:
+    return f"{prefix}.{key}" if prefix and key and not key.startswith("[") else prefix + key
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (int, float)):
+        return "a number"
+    return "nothing" if value is None else show(value)
+
+
+def _type_problem(value: Any, schema: Mapping[str, Any]) -> str:
+    takes = {option.get("type", "const") for option in _options(schema)}
+    wanted = expected(schema)
+    if isinstance(value, str):
+        unquoted = core_scalar(value)
+        if isinstance(unquoted, (int, float)) and not isinstance(unquoted, bool) and takes & {"integer", "number"}:
+            return f"should be {wanted}, not text; remove the quotes"
+        words = [str(word) for option in _options(schema) for word in _words(option)]
+        if words:
+            likely = did_you_mean(value, words)
+            return f"is not known here; did you mean '{likely}'?" if likely else f"is not known here; write {wanted}"
+        if takes == {"boolean"}:
+            meant = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+            return f"should be {wanted}, not text; write {meant.get(value.lower(), wanted)}"
+    if isinstance(value, (bool, int, float)) and "string" in takes:
+        return f"should be {wanted}, not {_kind(value)}; put it in quotes"
+    if isinstance(value, Mapping) and "string" in takes:
+        return f"should be {wanted}, not {_kind(value)}; put text that starts with {{ in quotes"
+    if isinstance(value, float) and "integer" in takes and value.is_integer():
+        return f"should be {wanted}; write it without a decimal point"
+    if value is None:
+        return f"should be {wanted}; write one, or remove the line"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and takes & {"integer", "number"}:
+        return f"is out of bounds; write {wanted}"
+    return f"should be {wanted}, not {_kind(value)}; change it"
+
+
+# --- what a key takes, in words ---------------------------------------------------------------------------------------
+
+
+def expected(schema: Mapping[str, Any]) -> str:
+    """What a JSON Schema accepts, in words: ``auto or a whole number from 1 to 64``."""
+    options = [_one(option) for option in _options(schema) if option.get("type") != "null"]
+    options = [text for text in dict.fromkeys(options) if text]
+    return " or ".join(options) if options else "a value"
+
+
+def _options(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "anyOf" in schema:
+        return [option for part in schema["anyOf"] for option in _options(part)]
+    return [schema]
+
+
+def _words(schema: Mapping[str, Any]) -> Sequence[Any]:
+    return schema["enum"] if "enum" in schema else [schema["const"]] if "const" in schema else []
+
+
+def _one(schema: Mapping[str, Any]) -> str:
+    if words := _words(schema):
+        listed = [show(word) if not isinstance(word, str) else word for word in words]
+        return f"one of {', '.join(listed)}" if len(listed) > 1 else listed[0]
+    kind = schema.get("type")
+    if kind == "integer":
+        return "a whole number" + _range(schema, "minimum", "maximum")
+    if kind == "number":
+        return "a number" + _range(schema, "minimum", "maximum")
+    if kind == "string":
+        return "text" + _range(schema, "minLength", "maxLength", "characters")
+    if kind == "array":
+        return "a list" + _range(schema, "minItems", "maxItems", "entries")
+    return {"boolean": "true or false", "object": "a map of keys"}.get(str(kind), "")
+
+
+def _range(schema: Mapping[str, Any], least: str, most: str, unit: str = "") -> str:
+    low, high, above = schema.get(least), schema.get(most), schema.get("exclusiveMinimum")
+    tail = f" {unit}" if unit else ""
+    if above is not None:
+        return f" above {_number(above)}" + (f" and at most {_number(high)}" if high is not None else "")
+    if low is not None and low == high:
+        return f" of {_number(low)}{tail}"
+    if low is not None and high is not None:
+        return f" {'of' if unit else 'from'} {_number(low)} to {_number(high)}{tail}"
+    if low is not None:
+        return f" of at least {_number(low)}{tail}"
+    return f" of at most {_number(high)}{tail}" if high is not None else ""
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+@cache
+def _root_schema(section: type[Section]) -> dict[str, Any]:
+    return section.model_json_schema()
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema behind ``$ref``, with the options of ``anyOf`` resolved as well."""
+    if "$ref" in schema:
+        return _resolved(root["$defs"][str(schema["$ref"]).rsplit("/", 1)[-1]], root)
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_resolved(option, root) for option in schema["anyOf"]]}
+    return schema
+
+
+def _schema_at(section: type[Section], path: Sequence[Step]) -> Mapping[str, Any]:
+    """The JSON Schema of the key at ``path``; empty if there is none."""
+    root = _root_schema(section)
+    schema: Mapping[str, Any] = root
+    for step in path:
+        for option in _options(_resolved(schema, root)):
+            if isinstance(step, int):
+                inner = option.get("items")
+            else:
+                inner = option.get("properties", {}).get(step) or option.get("additionalProperties")
+            if inner:
+                schema = inner
+                break
+        else:
+            return {}
+    return _resolved(schema, root)
+
+
+def _keys(section: type[Section], path: Sequence[Step]) -> list[str]:
+    """The keys known in the map at ``path``."""
+    return [key for option in _options(_schema_at(section, path)) for key in option.get("properties", {})]

@@ -1,0 +1,141 @@
+"""Owns what the description of a model may say: keys, defaults, bounds. Finds no file and runs no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, PrivateAttr
+
+from pipeline.config.fields import AlsoAccepts, Described, Many, Name, Section
+
+Layout: TypeAlias = Literal["ssd", "yolox", "yolov5", "yolov8", "end2end"]
+
+
+def _per_channel(*, zero: bool) -> Any:
+    def check(value: Any) -> tuple[float, float, float]:
+        values = [value] * 3 if type(value) in (int, float) else value
+        if isinstance(values, (list, tuple)) and len(values) == 3:
+            numbers = [float(each) for each in values if type(each) in (int, float)]
+            if len(numbers) == 3 and all(abs(each) <= 1_000_000 and (zero or each > 1e-6) for each in numbers):
+                return numbers[0], numbers[1], numbers[2]
+        text = "should be a number or a list of three, one per channel" + ("" if zero else ", each above 0")
+        raise ValueError(
+            f"{text}; write e.g. {'127.5 or [123.7, 116.3, 103.5]' if zero else '255 or [58.4, 57.1, 57.4]'}"
+        )
+
+    number: dict[str, Any] = {"type": "number"} if zero else {"type": "number", "exclusiveMinimum": 0}
+    return Described(check, {"anyOf": [number, {"type": "array", "items": number, "minItems": 3, "maxItems": 3}]})
+
+
+Triple: TypeAlias = tuple[float, float, float]
+
+
+class InputConfig(Section):
+    """The picture that the model wants. Fed is (pixel - mean) / std per channel, pixels being 0 to 255."""
+
+    width: int = Field(ge=16, le=8192, description="Pixels.")
+    height: int = Field(ge=16, le=8192, description="Pixels.")
+    channels: Literal["rgb", "bgr"] = Field(default="rgb", description="Order of the colour channels.")
+    layout: Literal["nchw", "nhwc"] = Field(
+        default="nchw", description="Order of the axes: batch, channel, height, width."
+    )
+    dtype: Literal["float32", "float16", "uint8"] = Field(default="float32", description="Type of the values fed.")
+    mean: Annotated[Triple, _per_channel(zero=True)] = Field(
+        default=(0.0, 0.0, 0.0),
+        description="Subtracted from pixels of 0 to 255, one number or one per channel in `channels` order.",
+    )
+    std: Annotated[Triple, _per_channel(zero=False)] = Field(
+        default=(1.0, 1.0, 1.0),
+        description="Divides what is left, one number or one per channel. 255 makes pixels 0 to 1.",
+    )
+    pad_value: int = Field(
+        default=114, ge=0, le=255, description="Colour of the bars beside a picture of another shape."
+    )
+    placement: Literal["stretch", "center", "top_left"] = Field(
+        default="center",
+        description="How a picture of another shape fills the input: stretched, or kept in shape and placed.",
+    )
+
+
+class OutputConfig(Section):
+    """One output tensor."""
+
+    name: str = Field(min_length=1, max_length=200, description="Name in the file.")
+    shape: Many[Annotated[int, Field(ge=1, le=100_000_000)]] = Field(
+        min_length=1, max_length=8, description="Shape for one frame: without the batch axis."
+    )
+    dtype: Literal["float32", "float16", "uint8", "int8", "int32", "int64"] = Field(
+        default="float32", description="numpy's name."
+    )
+
+
+def _batch(value: Any) -> Any:
+    if value == "dynamic" or (type(value) is int and 1 <= value <= 64):
+        return value
+    raise ValueError
+
+
+Batch: TypeAlias = Annotated[
+    int | Literal["dynamic"],
+    Described(_batch, {"anyOf": [{"const": "dynamic"}, {"type": "integer", "minimum": 1, "maximum": 64}]}),
+]
+
+
+class ModelConfig(Section):
+    """A detector: its file, what it wants, what it gives."""
+
+    name: Name = Field(default="", description="Name for people. Cameras use the name that the site's `models` gives.")
+    file: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="ONNX file: beside this description, in the folder CAMPIPE_MODELS, in the user's cache, or a path.",
+    )
+    sha256: str = Field(
+        default="",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the file, 64 hex digits. Default: not checked.",
+    )
+    size_bytes: int | None = Field(
+        default=None, ge=1, le=1 << 40, description="Size of the file. Default: not checked."
+    )
+    licence: str = Field(default="", max_length=200, description="Licence of the weights, by its SPDX name.")
+    origin: str = Field(default="", max_length=4096, description="Where the file came from, for people.")
+    input: InputConfig = Field(description="The picture that the model wants.")
+    layout: Layout = Field(description="What the outputs hold, which decides how objects are read from them.")
+    labels: Annotated[
+        Many[Annotated[str, Field(min_length=1, max_length=100)]],
+        Field(min_length=1, max_length=100_000),
+        AlsoAccepts(({"type": "string", "minLength": 1},)),
+    ] = Field(
+        description="Names of the classes in the order of their numbers: a list, `coco` for its 80 classes, or a text "
+        "file with one name a line."
+    )
+    outputs: Many[OutputConfig] = Field(
+        default=(), max_length=16, description="Output tensors in their order. Default: read from the file."
+    )
+    batch: Batch = Field(
+        default="dynamic", description="dynamic: any number of frames per run; n: the file takes exactly n."
+    )
+    confidence: float = Field(
+        default=0.4, ge=0, le=1, description="Least score of an object, for cameras that say nothing."
+    )
+    iou: float = Field(
+        default=0.45, ge=0, le=1, description="Overlap at which boxes suppress each other, for such cameras."
+    )
+
+    _folder: Path | None = PrivateAttr(None)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that ``file`` is relative to."""
+        return self._folder if self._folder is not None else Path.cwd()
+
+    def in_folder(self, folder: Path) -> ModelConfig:
+        """A copy that knows where its description lies."""
+        copy = self.model_copy()
+        copy._folder = folder
+        return copy
+
+
+__all__ = ["InputConfig", "Layout", "ModelConfig", "OutputConfig"]

@@ -1,0 +1,196 @@
+"""Owns the step from a Site to what a planner needs: model files found and checked, classes as numbers, 'auto' as None.
+
+Decides no count and no size: ``pipeline.planning`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pipeline.config.camera import CameraConfig
+from pipeline.config.model import ModelConfig
+from pipeline.config.problems import Problems
+from pipeline.config.site import JsonlConfig, LimitsConfig, PublishConfig, Site
+from pipeline.config.sources import is_camera
+from pipeline.plan import JsonlPlan, Limits, PublishPlan
+from pipeline.yaml import Place
+from stages.camera import CameraSpec
+from stages.errors import UserError
+from stages.model import ModelSpec, TensorSpec
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """A device as the site asks for it; None: the planner decides."""
+
+    device: str
+    executors: int | None
+    threads: int | None
+    lanes: int
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """Batches as the site asks for them; None: the planner decides."""
+
+    max_batch: int | None
+    max_wait_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A site with nothing left to find or to look up. None stands for what the planner decides."""
+
+    cameras: tuple[CameraSpec, ...]
+    models: tuple[ModelSpec, ...]  # those that a camera uses, in the order of first use
+    devices: tuple[DeviceRequest, ...]
+    batch: BatchRequest
+    nms_workers: int | None
+    publish: PublishPlan | None
+    jsonl: tuple[JsonlPlan, ...]
+    limits: Limits
+
+
+def resolve(site: Site) -> Resolved:
+    """Find and check the files of all models in use; UserError with all that is missing, damaged or not possible."""
+    problems = Problems()
+    _refuse_cameras(site, problems)
+    models = [_model(name, site, problems) for name in dict.fromkeys(camera.model for camera in site.cameras)]
+    problems.raise_if_any()
+    return Resolved(
+        cameras=tuple(_camera(camera, site.models[camera.model]) for camera in site.cameras),
+        models=tuple(model for model in models if model is not None),
+        devices=tuple(
+            DeviceRequest(each.device, _count(each.executors), _count(each.threads), each.lanes, dict(each.options))
+            for each in site.devices
+        ),
+        batch=BatchRequest(_count(site.batch.max_batch), site.batch.max_wait_ms),
+        nms_workers=_count(site.nms.workers),
+        publish=_publish(site.publish) if site.publish is not None else None,
+        jsonl=tuple(_jsonl(sink.jsonl) for sink in site.sinks),
+        limits=_limits(site.limits),
+    )
+
+
+def class_ids(classes: Sequence[str | int], labels: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of ``classes`` (labels or numbers), sorted. A label that several classes have means all of them."""
+    wanted = {each for each in classes if isinstance(each, int)}
+    return tuple(sorted(wanted | {number for number, label in enumerate(labels) if label in classes}))
+
+
+def _refuse_cameras(site: Site, problems: Problems) -> None:
+    """The one place that keeps live cameras out, which can be described but not yet played."""
+    for index, camera in enumerate(site.cameras):
+        if is_camera(camera.source.url):
+            place = site.origin("cameras", index, "source", "url") or Place("")
+            problem = "RTSP sources are not supported by this version; use a recorded file"
+            problems.add(place, f"camera {camera.name}: source.url", problem, camera.source.shown)
+
+
+def _count(value: int | str) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
+    source, live = camera.source, camera.live
+    from_camera = is_camera(source.url)
+    options = {} if source.track == "auto" else {"track": str(source.track)}
+    if from_camera:
+        options["transport"] = source.transport
+        for name in ("open_timeout_ms", "read_timeout_ms", "stall_ms"):
+            options[name] = str(getattr(source, name))
+    return CameraSpec(
+        name=camera.name,
+        url=source.url,
+        model=camera.model,
+        loop=source.loop,
+        pace=source.pace,
+        live=from_camera if live.policy == "auto" else live.policy == "newest",
+        recorded_at_ns=_utc_ns(source.recorded_at) if source.recorded_at is not None else None,
+        max_frames=source.max_frames,
+        sample_every=camera.sampling.every or 1,
+        sample_fps=camera.sampling.fps,
+        roi=(camera.roi[0], camera.roi[1], camera.roi[2], camera.roi[3]) if camera.roi is not None else None,
+        confidence=camera.confidence if camera.confidence is not None else model.confidence,
+        iou=camera.iou if camera.iou is not None else model.iou,
+        classes=class_ids(camera.classes, model.labels) if camera.classes is not None else None,
+        class_agnostic=camera.class_agnostic,
+        max_objects=camera.max_objects,
+        max_age_ms=live.max_age_ms,
+        user=source.user.get_secret_value() if source.user is not None else None,
+        password=source.password.get_secret_value() if source.password is not None else None,
+        options=options,
+    )
+
+
+def _utc_ns(time: datetime) -> int:
+    # in whole microseconds: a float of seconds would round
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
+def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
+    from pipeline.models import store
+
+    model = site.models[name]
+    try:
+        path = store.find_file(model.file, model.folder)
+        store.verify(path, model.sha256, model.size_bytes)
+    except UserError as error:
+        for problem in error.problems:
+            problems.add(site.origin("models", name, "file") or Place(""), "file", problem)
+        return None
+    return ModelSpec(
+        name=name,
+        path=str(path),
+        sha256=model.sha256,
+        width=model.input.width,
+        height=model.input.height,
+        channels=model.input.channels,
+        input_layout=model.input.layout,
+        input_dtype=model.input.dtype,
+        mean=model.input.mean,
+        std=model.input.std,
+        pad_value=model.input.pad_value,
+        placement=model.input.placement,
+        layout=model.layout,
+        labels=model.labels,
+        outputs=tuple(TensorSpec(each.name, each.shape, each.dtype) for each in model.outputs),
+        fixed_batch=None if model.batch == "dynamic" else model.batch,
+        confidence=model.confidence,
+        iou=model.iou,
+    )
+
+
+def _publish(publish: PublishConfig) -> PublishPlan:
+    return PublishPlan(
+        bind=publish.bind,
+        hwm=publish.hwm,
+        trace=publish.trace,
+        heartbeat_ms=publish.heartbeat_ms,
+        join_ms=publish.join_ms,
+        stall_ms=publish.stall_ms,
+        linger_ms=publish.linger_ms,
+    )
+
+
+def _jsonl(jsonl: JsonlConfig) -> JsonlPlan:
+    rotate_bytes = int(jsonl.rotate_mb * MB) if jsonl.rotate_mb is not None else None
+    return JsonlPlan(path=jsonl.path, rotate_bytes=rotate_bytes, merged=jsonl.merged, status=jsonl.status)
+
+
+def _limits(limits: LimitsConfig) -> Limits:
+    shared_memory_mb = _count(limits.shared_memory_mb)
+    return Limits(
+        shared_memory_bytes=shared_memory_mb * MB if shared_memory_mb is not None else None,
+        start_ms=limits.start_ms,
+        stop_ms=limits.stop_ms,
+        hang_ms=limits.hang_ms,
+        restarts=limits.restarts,
+        restart_window_ms=limits.restart_window_ms,
+        quarantine=limits.quarantine,
+    )

@@ -1,0 +1,52 @@
+"""Owns where a site's outputs go: paths made absolute, those that can't be written refused. Opens none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.config.problems import Problems
+from pipeline.config.site import SinkConfig, SiteSettings
+from pipeline.config.sources import absolute, is_there
+from pipeline.yaml import Node, Place, Step
+
+IPC = "ipc://"
+
+
+def settle_paths(settings: SiteSettings, root: Node, problems: Problems) -> SiteSettings:
+    """``settings`` with absolute paths, each relative to the file that states it; ``root`` knows which that is."""
+    changes: dict[str, Any] = {"sinks": _sinks(settings.sinks, root, problems)}
+    limits = settings.limits
+    if limits.quarantine is not None:
+        place = _place(root, "limits", "quarantine")
+        path = absolute(limits.quarantine, place.folder)
+        if is_there(path) and not is_there(path, folder=True):
+            problem = "is a file; name a folder"
+            problems.add(place, "limits.quarantine", problem, limits.quarantine)
+        changes["limits"] = limits.model_copy(update={"quarantine": str(path)})
+    publish = settings.publish
+    if publish is not None and publish.bind.startswith(IPC) and not publish.bind.startswith(f"{IPC}@"):
+        path = absolute(publish.bind.removeprefix(IPC), _place(root, "publish", "bind").folder)
+        changes["publish"] = publish.model_copy(update={"bind": f"{IPC}{path}"})
+    return settings.model_copy(update=changes)
+
+
+def _place(root: Node, *path: Step) -> Place:
+    return root.nearest(path).place
+
+
+def _sinks(sinks: Sequence[SinkConfig], root: Node, problems: Problems) -> tuple[SinkConfig, ...]:
+    settled: list[SinkConfig] = []
+    seen: dict[str, Place] = {}
+    for index, sink in enumerate(sinks):
+        place = _place(root, "sinks", index, "jsonl", "path")
+        path = absolute(sink.jsonl.path, place.folder)
+        key = f"sinks[{index}].jsonl.path"
+        if str(path) in seen:
+            problem = f"is written by the sink at {seen[str(path)]} too; change one of them"
+            problems.add(place, key, problem, sink.jsonl.path)
+        elif is_there(path, folder=True):
+            problems.add(place, key, "is a folder; name a file in it", sink.jsonl.path)
+        seen.setdefault(str(path), place)
+        settled.append(sink.model_copy(update={"jsonl": sink.jsonl.model_copy(update={"path": str(path)})}))
+    return tuple(settled)

@@ -1,0 +1,140 @@
+"""Owns ``campipe models``: lists, fetches and finds models. Where they lie is ``store``'s, the download ``fetch``'s."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from pipeline.commands.options import Subparsers
+from pipeline.models import fetch, store
+from pipeline.models.known import KnownModel
+from stages.errors import UserError
+
+PLAIN_STEP = 4  # without a terminal: one line per quarter
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the command."""
+    parser = subparsers.add_parser(
+        "models",
+        description="List the models that can be named in a site, fetch the files of those that campipe knows but does "
+        "not carry, and find files.",
+        epilog="Models of your own: put NAME.yaml and its ONNX file into a folder and let the environment variable "
+        "CAMPIPE_MODELS name that folder. A description there wins over one of the same name that comes with campipe."
+        "\n\nExamples:\n  campipe models list\n  campipe models fetch yolox-nano\n  campipe models path coco-ssd",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="list|fetch|path", required=True)
+    actions.add_parser("list", help="name, licence and input size of each model, and where it is")
+    fetching = actions.add_parser("fetch", help="get the file of a known model once, into the user's cache")
+    fetching.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows as not fetched")
+    fetching.add_argument("--url", help="get it from this mirror instead; the content must be the same")
+    finding = actions.add_parser("path", help="print the path of a model's file, checked")
+    finding.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows, or its YAML file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, fetch or find; UserError for what can't be done."""
+    if args.action == "list":
+        _print(render_list())
+    elif args.action == "fetch":
+        _fetch(args.name, args.url)
+    else:
+        _print(find(args.name))
+    return 0
+
+
+def render_list() -> str:
+    """The table of ``campipe models list``."""
+    rows = [("NAME", "LICENCE", "INPUT", "FILE")]
+    for description in store.descriptions().values():
+        summary = store.summarise(description)
+        size = "x".join(map(str, summary.input_px)) if summary.input_px else "?"
+        rows.append((summary.name, summary.licence or "?", size, _where(summary)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows)
+
+
+def find(name: str) -> str:
+    """The path of the file of model ``name``, its content checked; UserError if it is missing or wrong."""
+    summary = _summary(name)
+    path = store.find_file(summary.file, summary.description.parent)
+    store.verify(path, summary.sha256, summary.size_bytes)
+    return str(path)
+
+
+def _where(summary: store.Summary) -> str:
+    if summary.problem:
+        return f"unreadable: {summary.problem}"
+    try:
+        path = store.find_file(summary.file, summary.description.parent)
+    except UserError:
+        if store.fetchable(summary):
+            return f"not fetched (campipe models fetch {summary.name})"
+        return f"missing: {summary.file}"
+    wrong = store.check(path, summary.sha256, summary.size_bytes)
+    return f"{path} ({wrong})" if wrong else str(path)
+
+
+def _fetch(name: str, url: str | None) -> None:
+    summary = _summary(name)
+    model = store.fetchable(summary)
+    if model is None:
+        try:
+            _print(find(name))  # there already: it comes with campipe, or the user placed it
+        except UserError as error:
+            raise UserError(
+                f"model {name!r} can't be fetched: {summary.description} states no `origin` that is an address, with "
+                f"`sha256` and `size_bytes`, and its file is not there",
+                *error.problems,
+            ) from None
+        return
+    with _progress(model) as progress:
+        path = fetch.fetch(model, store.models_cache(), url=url, progress=progress, say=_say)
+    _print(str(path))
+
+
+def _summary(name: str) -> store.Summary:
+    summary = store.summarise(store.find_description(name))
+    if summary.problem:
+        raise UserError(f"model {name!r}: {summary.problem}")
+    return summary
+
+
+@contextlib.contextmanager
+def _progress(model: KnownModel) -> Iterator[fetch.Progress]:
+    """A bar on a terminal, else a line per quarter; on stderr, because stdout is for the path."""
+    if not sys.stderr.isatty():
+        quarter = -1
+
+        def line(done: int, size: int) -> None:
+            nonlocal quarter
+            if done * PLAIN_STEP // size != quarter:
+                quarter = done * PLAIN_STEP // size
+                _say(f"{model.name}: {done / 1e6:.1f} of {size / 1e6:.1f} MB")
+
+        yield line
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(model.name, total=model.size_bytes)
+        yield lambda done, _size: bar.update(task, completed=done)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 -- what the command shows
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 -- what the command is for

@@ -1,0 +1,40 @@
+"""Owns which sinks a plan asks for. Opens none."""
+
+from __future__ import annotations
+
+import time
+
+from pipeline.plan import RunPlan
+from stages.sinks.jsonl import JsonlSink
+from stages.sinks.publish import PublishSink
+from stages.sinks.sink import Sink
+
+
+def build(plan: RunPlan) -> list[Sink]:
+    """The sinks of a plan, not opened."""
+    sinks: list[Sink] = []
+    if plan.publish is not None:
+        sinks.append(
+            PublishSink(
+                plan.publish.bind,
+                clock_ns=time.monotonic_ns,
+                lossless=not any(camera.live for camera in plan.cameras),
+                hwm=plan.publish.hwm,
+                trace=plan.publish.trace,
+                join_ms=plan.publish.join_ms,
+                stall_ms=plan.publish.stall_ms,
+            )
+        )
+    names = [camera.name for camera in plan.cameras]
+    sinks += [
+        JsonlSink(
+            jsonl.path,
+            cameras=names,
+            clock_ns=time.monotonic_ns,
+            merged=jsonl.merged,
+            status=jsonl.status,
+            rotate_bytes=jsonl.rotate_bytes,
+        )
+        for jsonl in plan.jsonl
+    ]
+    return sinks

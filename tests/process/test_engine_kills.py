@@ -1,0 +1,220 @@
+"""Real kills of real workers while a recording is replayed: nothing is lost, nothing is told twice, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.config import replay_site, resolve
+from pipeline.engine import Engine
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.plan import RunPlan
+from pipeline.planning import make_plan
+from pipeline.report import RunReport
+from stages.messages import Detections
+from stages.sinks.collect import CollectSink
+
+FRAMES = 100
+
+
+def make(media_dir: Path, copies: int = 2, *settings: str) -> RunPlan:
+    site = replay_site([media_dir / "street.mp4"], copies=copies, overrides=["publish=off", *settings])
+    return make_plan(resolve(site))
+
+
+class Run:
+    """An engine in a thread, and what its workers are right now."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.sink = CollectSink()
+        self.snapshot: EngineSnapshot | None = None
+        self.engine = Engine(plan, [self.sink], self._keep, 20)
+        self.report: RunReport | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _keep(self, snapshot: EngineSnapshot) -> None:
+        self.snapshot = snapshot
+
+    def _run(self) -> None:
+        self.report = self.engine.run()
+
+    def published(self) -> int:
+        return sum(isinstance(m, Detections) for m in self.sink.messages)
+
+    def wait_for(self, frames: int) -> None:
+        deadline = time.monotonic() + 60
+        while self.published() < frames and self.thread.is_alive():
+            assert time.monotonic() < deadline, "no progress"
+            time.sleep(0.005)
+
+    def pid(self, kind: str) -> int:
+        assert self.snapshot is not None
+        workers = [w for w in self.snapshot.workers if w.kind == kind and w.state == "ready"]
+        return workers[0].pid if workers else 0
+
+    def end(self) -> RunReport:
+        self.thread.join(90)
+        assert not self.thread.is_alive(), "the run did not end"
+        assert self.report is not None
+        return self.report
+
+
+def assert_whole(run: Run, report: RunReport, restarts: int) -> None:
+    by_camera: dict[str, list[int]] = {}
+    for message in run.sink.messages:
+        if isinstance(message, Detections):
+            by_camera.setdefault(message.camera, []).append(message.seq)
+    assert by_camera == {name: list(range(FRAMES)) for name in report.cameras}
+    for camera in report.cameras.values():
+        assert camera.exact
+        assert (camera.ledger.decoded, camera.ledger.published, camera.ledger.in_flight) == (FRAMES, FRAMES, 0)
+        assert camera.ledger.dropped == {}
+        assert camera.cause == "ended"
+    assert sum(stage.restarts for stage in report.stages.values()) >= restarts
+    assert report.exit_status == 0, report.problems
+
+
+@pytest.mark.parametrize("kind", ["decode", "executor", "nms"])
+def test_killing_a_worker_loses_and_repeats_nothing(kind: str, media_dir: Path) -> None:
+    run = Run(make(media_dir))
+    run.thread.start()
+    run.wait_for(30)
+    os.kill(run.pid(kind), signal.SIGKILL)
+    assert_whole(run, run.end(), 1)
+
+
+@pytest.mark.slow
+def test_killing_workers_of_every_kind_again_and_again_loses_nothing(media_dir: Path) -> None:
+    run = Run(make(media_dir, 3, "limits.restarts=50"))
+    run.thread.start()
+    kills = 0
+    for frames, kind in zip(range(20, 290, 30), ["decode", "nms", "executor"] * 3, strict=True):
+        run.wait_for(frames)
+        pid = run.pid(kind)
+        if pid and run.thread.is_alive():
+            try:
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+            except ProcessLookupError:
+                pass
+    assert kills >= 5
+    assert_whole(run, run.end(), kills)
+
+
+def test_killing_a_worker_while_it_starts_is_survived(media_dir: Path) -> None:
+    run = Run(make(media_dir))
+    run.thread.start()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        snapshot = run.snapshot
+        starting = [w for w in snapshot.workers if w.pid and w.state == "starting"] if snapshot else []
+        if starting:
+            os.kill(starting[0].pid, signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    assert_whole(run, run.end(), 1)
+
+
+def test_a_stopped_worker_is_noticed_and_replaced(media_dir: Path) -> None:
+    run = Run(make(media_dir, 2, "limits.hang_ms=2500"))
+    run.thread.start()
+    run.wait_for(20)
+    os.kill(run.pid("nms"), signal.SIGSTOP)
+    assert_whole(run, run.end(), 1)
+
+
+def test_when_the_budget_of_restarts_is_spent_the_run_ends_and_says_why(media_dir: Path) -> None:
+    run = Run(make(media_dir, 1, "limits.restarts=0"))
+    run.thread.start()
+    run.wait_for(10)
+    os.kill(run.pid("nms"), signal.SIGKILL)
+    report = run.end()
+    assert report.exit_status == 1
+    assert any("SIGKILL" in problem and "budget" in problem for problem in report.problems)
+    (camera,) = report.cameras.values()
+    assert camera.exact
+    assert camera.state == "failed"
+    assert camera.ledger.in_flight == 0
+
+
+def test_one_camera_that_fails_leaves_the_others_alone(media_dir: Path) -> None:
+    run = Run(make(media_dir, 2, "limits.restarts=0"))
+    run.thread.start()
+    run.wait_for(20)
+    os.kill(run.pid("decode"), signal.SIGKILL)
+    report = run.end()
+    assert report.exit_status == 1
+    states = sorted(camera.state for camera in report.cameras.values())
+    assert states == ["ended", "failed"]
+    assert all(camera.exact for camera in report.cameras.values())
+    whole = next(camera for camera in report.cameras.values() if camera.state == "ended")
+    assert whole.ledger.published == FRAMES
+
+
+def test_a_stop_drains_what_is_under_way(media_dir: Path) -> None:
+    run = Run(make(media_dir))
+    run.thread.start()
+    run.wait_for(20)
+    run.engine.request_stop("test")
+    report = run.end()
+    assert report.stopped_by == "test"
+    for name, camera in report.cameras.items():
+        assert camera.exact
+        assert camera.ledger.decoded == camera.ledger.published < FRAMES
+        seqs = [m.seq for m in run.sink.messages if isinstance(m, Detections) and m.camera == name]
+        assert seqs == list(range(camera.ledger.published))
+
+
+def test_a_second_stop_ends_at_once_and_counts_what_was_under_way(media_dir: Path) -> None:
+    run = Run(make(media_dir))
+    run.thread.start()
+    run.wait_for(20)
+    run.engine.request_stop("one")
+    run.engine.request_stop("two")
+    before = time.monotonic()
+    report = run.end()
+    assert time.monotonic() - before < 5
+    for camera in report.cameras.values():
+        assert camera.exact
+        assert camera.ledger.in_flight == 0
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from pipeline.config import replay_site, resolve
+from pipeline.engine import Engine
+from pipeline.planning import make_plan
+site = replay_site([Path(sys.argv[1])], copies=2, overrides=["publish=off", "camera.street.source.loop=true"])
+print("go", flush=True)
+Engine(make_plan(resolve(site)), (), lambda s: print(*[w.pid for w in s.workers if w.state == "ready"], flush=True)).run()
+"""
+
+
+def test_when_the_engine_is_killed_every_process_is_gone_within_two_seconds(media_dir: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(media_dir / "street.mp4")], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pids: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(pids) < 4 and time.monotonic() < deadline:
+        pids = [int(pid) for pid in parent.stdout.readline().split() if pid.isdigit()]
+    family = {child.pid for child in psutil.Process(parent.pid).children(recursive=True)} | set(pids)
+    assert len(family) >= 4
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    until = time.monotonic() + 2
+    while time.monotonic() < until and any(psutil.pid_exists(pid) for pid in family):
+        time.sleep(0.05)
+    left = [pid for pid in family if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    assert not left
