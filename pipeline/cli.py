@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
+import errno
 import importlib
 import os
 import select
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from pipeline import __version__
 from pipeline.commands.options import Parser, help_columns
@@ -26,11 +25,11 @@ DONE: Final = 0
 FAILED: Final = 1
 REFUSED: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
+OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 TRACEBACK: Final = "--traceback"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One command; ``module`` has ``add_parser(subparsers)`` and ``run(args) -> int``."""
 
     name: str
@@ -91,6 +90,7 @@ BY_NAME: Final = {command.name: command for command in COMMANDS}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit status; never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_standard_streams()
     try:
         status = _dispatch([argument for argument in arguments if argument != TRACEBACK])
         sys.stdout.flush()
@@ -104,16 +104,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError as error:
         if not _reader_gone(sys.stdout):
             return _internal_error(error, arguments)
-        # Whoever read has seen enough (`| head`). What is still buffered must not raise again at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()  # whoever read has seen enough (`| head`)
         return DONE
+    except OSError as error:
+        if error.errno not in OUT_OF_ROOM:
+            return _internal_error(error, arguments)
+        discard_stdout()
+        _complain(f"failed: {error}")
+        return FAILED
     except CampipeError as error:
         _complain(f"failed: {error}")
         return FAILED
     except Exception as error:  # noqa: BLE001 - the last place where an error can be told in one line
         return _internal_error(error, arguments)
     return status
+
+
+def discard_stdout() -> None:
+    """Let what is still buffered, and what is yet to come, go nowhere instead of raising again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Give closed standard streams (``>&-``) something to lead to.
+
+    Their numbers would go to the next sockets and files to be opened, and what workers print would end up in those.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.set_inheritable(opened, True)  # workers have the same need
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -156,6 +183,8 @@ def _unknown_option(given: str, known: Sequence[str], prog: str) -> str:
 
 
 def _did_you_mean(word: str, known: Sequence[str] | dict[str, Command]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ";"
 

@@ -48,6 +48,7 @@ LOG = logging.getLogger("campipe.engine")
 MESSAGES_PER_TURN = 2000  # then the sinks and timers get their turn
 LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
 TERM_NS = 1_000_000_000  # … and to end after SIGTERM, before SIGKILL
+RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be
 REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
 
 
@@ -76,6 +77,9 @@ class Engine:
         self._supervisor: Supervisor
         self._gauge: Gauge
         self._endpoints: dict[str, WorkerProcess] = {}
+        self._poller = zmq.Poller()
+        self._polled = -1  # the supervisor's count of changes that the poller stands for
+        self._sentinels: dict[int, WorkerProcess] = {}
         self._token = secrets.token_hex(16)
 
     def request_stop(self, reason: str) -> None:
@@ -204,7 +208,7 @@ class Engine:
         for worker in self._supervisor.alive:
             for name in worker.endpoints:
                 self._channel.send(worker.address(name), Stop())
-        for signal_number, budget_ns in ((signal.SIGTERM, LEAVE_NS), (signal.SIGKILL, TERM_NS)):
+        for budget_ns, signal_number in ((LEAVE_NS, signal.SIGTERM), (TERM_NS, signal.SIGKILL)):
             deadline_ns = time.monotonic_ns() + (0 if at_once else budget_ns)
             while self._supervisor.alive and time.monotonic_ns() < deadline_ns:
                 self._turn(deadline_ns)
@@ -218,6 +222,8 @@ class Engine:
         self._receive()
         now_ns = time.monotonic_ns()
         self._supervisor.tick(now_ns)
+        for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
+            self._supervisor.kill_for_hang(self._endpoints[name], now_ns)
         self.dispatcher.pump(now_ns)
         self._send()
         self._outlet.deliver(self.dispatcher)
@@ -225,7 +231,6 @@ class Engine:
         self._snapshot(now_ns)
 
     def _wait(self, deadline_ns: int | None) -> None:
-        assert self._channel.socket is not None
         now_ns = time.monotonic_ns()
         dues = [
             self._outlet.next_due_ns(now_ns),
@@ -236,17 +241,17 @@ class Engine:
         ]
         due_ns = min(due for due in dues if due is not None)
         timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
-        poller = zmq.Poller()
-        poller.register(self._channel.socket, zmq.POLLIN)
-        poller.register(self._wake_read, zmq.POLLIN)
-        sentinels = self._supervisor.sentinels
-        for sentinel in sentinels:
-            poller.register(sentinel, zmq.POLLIN)
-        ready = dict(poller.poll(timeout_ms))
+        if self._polled != self._supervisor.changes:
+            self._polled = self._supervisor.changes
+            self._sentinels = self._supervisor.sentinels
+            self._poller = zmq.Poller()
+            for readable in (self._channel.socket, self._wake_read, *self._sentinels):
+                self._poller.register(readable, zmq.POLLIN)
+        ready = [readable for readable, _ in self._poller.poll(timeout_ms)]
         if self._wake_read in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
-        dead = [worker for sentinel, worker in sentinels.items() if sentinel in ready]
+        dead = [self._sentinels[fd] for fd in ready if isinstance(fd, int) and fd in self._sentinels]
         if dead:
             self._receive()  # what they said before they died
             for worker in dead:
@@ -266,7 +271,7 @@ class Engine:
                 self._handle(*found, received[1])
 
     def _handle(self, worker: WorkerProcess, name: str, message: InternalMessage) -> None:
-        worker.heard_ns = time.monotonic_ns()
+        worker.heard_ns[name] = time.monotonic_ns()
         if isinstance(message, Hello):
             if secrets.compare_digest(message.token, self._token):
                 worker.greeted.add(name)

@@ -20,7 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 20  # the deepest key that means something lies five maps down
-MAX_NODES = 100_000  # with aliases expanded; some 5,000 cameras in one file
+MAX_NODES = 30_000  # keys and values, aliases expanded: some 2,000 cameras in one file, read in some 5 s
 MAX_DIGITS = 40  # of a number; longer ones stay text, so that no conversion takes long
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -180,7 +180,8 @@ def parse_yaml(text: str, place: Place) -> tuple[Node | None, list[Fault]]:
     except _Hopeless:
         return None, composer.faults
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        begun = any(part in str(error.problem) for part in _BEGUN_EARLIER)
+        mark = (begun and error.context_mark) or error.problem_mark or error.context_mark
         composer.fault(mark.line if mark else None, _explain(error, text))
         return None, composer.faults
     except (YAMLError, OverflowError, ValueError, IndexError, AssertionError, RecursionError):
@@ -286,10 +287,10 @@ class _Composer:
     def _alias(self, anchor: str, line: int, place: Place) -> Node:
         if anchor in self._open:
             self.fault(line, "an alias stands for something that it is part of; write the value out")
-            return Node(None, place)
+            return Node(None, place, blank=True)
         if anchor not in self._anchors:
             self.fault(line, "an alias (*name) without its anchor (&name); put text that starts with * in quotes")
-            return Node(None, place)
+            return Node(None, place, blank=True)
         node, size = self._anchors[anchor]
         self._grow(size, line)
         return dataclasses.replace(node, place=place)
@@ -337,12 +338,14 @@ _SYNTAX = (
     ),
     ("could not find expected ':'", "a key without a colon; write 'key: value'"),
     ("expected ',' or", "a bracket is not closed or a comma is missing; check [ ] and { }"),
+    ("expected the node content", "a value is missing, or a bracket is not closed; check [ ] and { }"),
     ("expected <block end>", "the indentation does not fit the lines above; line the keys up"),
     ("end of stream", "a quote is not closed; add the closing quote"),
     ("unknown escape", "a backslash in double quotes starts no known escape; use single quotes"),
     ("cannot start any token", "a value can't start with this character; put it in quotes"),
     ("incompatible YAML", "a YAML version that is not 1.x; remove the line that starts with %"),
 )
+_BEGUN_EARLIER = ("expected ':'", "expected ',' or", "end of stream")  # where it began is the line to look at
 
 
 def _explain(error: MarkedYAMLError, text: str) -> str:

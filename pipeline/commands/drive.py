@@ -148,13 +148,13 @@ def _show_cursor() -> None:
 
 def show(report: RunReport) -> None:
     """Print the summary to stdout; a reader that has gone is no failure of the run."""
+    from pipeline.cli import discard_stdout
     from pipeline.observe.summary import summary
 
     try:
         print(summary(report, encoding=sys.stdout.encoding), flush=True)  # noqa: T201 - it is the command's answer
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
 
 
 def _write(file: ReportFile, report: RunReport) -> None:

@@ -6,7 +6,8 @@ Imported by ``campipe --help``: nothing heavy may be imported here.
 from __future__ import annotations
 
 import argparse
-import shutil
+import os
+import sys
 import textwrap
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeAlias
@@ -22,7 +23,12 @@ MAX_HELP_COLUMNS: Final = 100  # longer lines are hard to read, however wide the
 
 def help_columns() -> int:
     """Width of help texts on this terminal."""
-    return max(40, min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns))
+    text = os.environ.get("COLUMNS", "")
+    try:
+        columns = int(text) if text.isdecimal() else os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):  # no terminal, closed, not there at all
+        columns = 80
+    return max(40, min(MAX_HELP_COLUMNS, columns))
 
 
 class HelpFormatter(argparse.HelpFormatter):

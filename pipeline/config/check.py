@@ -20,14 +20,19 @@ from pipeline.yaml import Node, Step, core_scalar
 S = TypeVar("S", bound=Section)
 
 
-def check(section: type[S], node: Node, problems: Problems, prefix: str = "") -> S | None:
-    """The section that ``node`` describes; None, with every mistake noted, if it does not."""
+def check(
+    section: type[S], node: Node, problems: Problems, prefix: str = "", *, elsewhere: Sequence[str] = ()
+) -> S | None:
+    """The section that ``node`` describes; None, with every mistake noted, if it does not.
+
+    ``prefix`` is what messages call the section; keys ``elsewhere`` belong beside the section's own and are known too.
+    """
     if not isinstance(node.value, Mapping) and not node.blank:
         if prefix:
             problem = f"should be a map of keys, not {_kind(node.value)}; write 'key: value' lines"
             problems.add_node(node, prefix, problem)
         else:
-            problems.add(node.place, "", f"should hold 'key: value' lines, not {_kind(node.value)}")
+            problems.add(node.place, "", f"should be 'key: value' lines, not {_kind(node.value)}; write those")
         return None
     try:
         return section.model_validate(node.plain() or {})
@@ -37,7 +42,15 @@ def check(section: type[S], node: Node, problems: Problems, prefix: str = "") ->
     for each in errors:
         if each["type"] == "too_short" and any(_is_inside(other["loc"], each["loc"]) for other in errors):
             continue  # entries that are refused count as missing too
-        _note(section, node, each, problems, prefix)
+        path = each["loc"]
+        at = node.nearest(path)
+        known = [*(elsewhere if len(path) == 1 else ()), *_keys(section, path[:-1])]
+        if problem := _problem(each, at, _schema_at(section, path), known):
+            key = _join(prefix, key_text(path))
+            if each["type"] in ("extra_forbidden", "missing"):
+                problems.add(at.place, key, problem)
+            else:
+                problems.add_node(at, key, problem)
     return None
 
 
@@ -45,26 +58,25 @@ def _is_inside(path: tuple[Step, ...], outer: tuple[Step, ...]) -> bool:
     return len(path) > len(outer) and path[: len(outer)] == outer
 
 
-def _note(section: type[Section], root: Node, error: ErrorDetails, problems: Problems, prefix: str) -> None:
-    kind, path, context = error["type"], error["loc"], error.get("ctx") or {}
-    node = root.nearest(path)
-    key = _join(prefix, key_text(path))
+def _problem(error: ErrorDetails, node: Node, schema: Mapping[str, Any], known: Sequence[str]) -> str | None:
+    """What is wrong and the remedy; None if another problem says it. ``known``: the keys of the map around."""
+    kind, word, context = error["type"], str(error["loc"][-1]) if error["loc"] else "", error.get("ctx") or {}
     if kind == "extra_forbidden":
-        known = _keys(section, path[:-1])
-        word = str(path[-1])
-        problems.add(node.place, key, f"unknown key; {suggestion(word, known, 'remove it')}")
-        return
-    schema = _schema_at(section, path)
+        return f"unknown key; {suggestion(word, known, 'remove it')}"
     if kind == "missing":
-        # a sibling that is almost this key is reported as unknown already, with this one as its remedy
-        siblings = node.value if isinstance(node.value, Mapping) else {}
-        if any(did_you_mean(each, [str(path[-1])]) for each in siblings if each not in _keys(section, path[:-1])):
-            return
-        problems.add(node.place, key, f"is missing; write {expected(schema)}")
-        return
-    text = str(context.get("text") or context.get("error") or "")
-    if not text:
-        wrong_type = kind.endswith("_type") or kind in _NOT_OF_A_KIND
+        # a key beside it that is almost this one is unknown, with this one as its remedy
+        beside = node.value if isinstance(node.value, Mapping) else {}
+        if any(did_you_mean(each, [word]) for each in beside if each not in known):
+            return None
+        return f"is missing; write {expected(schema)}"
+    if text := context.get("text") or context.get("error"):
+        return str(text)
+    if kind.endswith("_type") or kind in _NOT_OF_A_KIND:
+        return _type_problem(node.value, schema)
+    return f"is out of bounds; write {expected(schema)}"
+
+
+_NOT_OF_A_KIND
         text = _type_problem(node.value, schema) if wrong_type else f"is out of bounds; write {expected(schema)}"
     problems.add_node(node, key, text)
 
@@ -100,17 +112,18 @@ def _type_problem(value: Any, schema: Mapping[str, Any]) -> str:
         if takes == {"boolean"}:
             meant = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
             return f"should be {wanted}, not text; write {meant.get(value.lower(), wanted)}"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and takes & {"integer", "number"}:
+        if isinstance(value, float) and "number" not in takes and value.is_integer():
+            return f"should be {wanted}; write it without a decimal point"
+        return f"is out of bounds; write {wanted}"
     if isinstance(value, (bool, int, float)) and "string" in takes:
         return f"should be {wanted}, not {_kind(value)}; put it in quotes"
     if isinstance(value, Mapping) and "string" in takes:
         return f"should be {wanted}, not {_kind(value)}; put text that starts with {{ in quotes"
-    if isinstance(value, float) and "integer" in takes and value.is_integer():
-        return f"should be {wanted}; write it without a decimal point"
     if value is None:
         return f"should be {wanted}; write one, or remove the line"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and takes & {"integer", "number"}:
-        return f"is out of bounds; write {wanted}"
-    return f"should be {wanted}, not {_kind(value)}; change it"
+    remedy = "write 'key: value' lines" if "object" in takes else f"write {wanted}"
+    return f"should be {wanted}, not {_kind(value)}; {remedy}"
 
 
 # --- what a key takes, in words ---------------------------------------------------------------------------------------
@@ -158,6 +171,8 @@ def _range(schema: Mapping[str, Any], least: str, most: str, unit: str = "") -> 
         return f" of {_number(low)}{tail}"
     if low is not None and high is not None:
         return f" {'of' if unit else 'from'} {_number(low)} to {_number(high)}{tail}"
+    if low == 1 and unit:
+        return " that is not empty"
     if low is not None:
         return f" of at least {_number(low)}{tail}"
     return f" of at most {_number(high)}{tail}" if high is not None else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 Auto: TypeAlias = Literal["auto"]
@@ -75,8 +75,18 @@ def _listed(value: Any) -> Any:
 Many: TypeAlias = Annotated[tuple[T, ...], Strict(False)]
 """A list; strictness would ask for a Python tuple, which YAML can't give."""
 
-OneOrMany: TypeAlias = Annotated[tuple[T, ...], Strict(False), BeforeValidator(_listed)]
-"""A list, or a single map that stands for a list of one."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrOne:
+    """On a list: a single map stands for a list of one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        listed = handler(schema)
+        return {"anyOf": [listed, listed["items"]]}
+
 
 NAME_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
 

@@ -16,12 +16,13 @@ from pipeline.config.model import ModelConfig
 from pipeline.config.overrides import Override, parse_overrides, put_in_named, put_in_site
 from pipeline.config.problems import Problems, suggestion
 from pipeline.config.secrets import fill_source
-from pipeline.config.sinks import settle_paths
+from pipeline.config.settle import settle
 from pipeline.config.site import Site, SiteSettings
 from pipeline.config.sources import absolute, display_path, is_camera, locate
 from pipeline.yaml import Node, Place, Step, read_yaml
 
 CAMERA_SUFFIXES = (".yaml", ".yml")
+_ELSEWHERE = ("cameras", "models")  # keys of a site that are checked apart, because they lead to files of their own
 
 
 def load_site(path: str | Path, overrides: Sequence[str] = (), *, env: Mapping[str, str] | None = None) -> Site:
@@ -70,15 +71,16 @@ def build_site(root: Node, overrides: Sequence[Override], problems: Problems, en
         key = f"{camera.prefix}.source" if camera.prefix else "source"
         camera.node, camera.source_usable = fill_source(camera.node, key, env, problems)
     models, model_nodes = load_models(root, [_model_of(camera) for camera in cameras], overrides, problems)
-    settings = check(SiteSettings, _without(root, "cameras", "models"), problems)
+    own = _without(root, *_ELSEWHERE)
+    settings = check(SiteSettings, own, problems, elsewhere=_ELSEWHERE)
     if settings is not None:
-        settings = settle_paths(settings, root, problems)
+        settings = settle(settings, root, problems)
     checked = [_check_camera(camera, models, problems) for camera in cameras]
     problems.raise_if_any()
     sections: dict[str, Any] = {name: getattr(settings, name) for name in SiteSettings.model_fields}
     site = Site.model_validate({**sections, "models": models, "cameras": checked})
     origins: dict[tuple[Step, ...], Place] = {}
-    _note_origins(_without(root, "cameras", "models"), (), origins)
+    _note_origins(own, (), origins)
     for name, node in model_nodes.items():
         _note_origins(node, ("models", name), origins)
     for index, camera in enumerate(cameras):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -82,6 +83,12 @@ Batch: TypeAlias = Annotated[
 ]
 
 
+def _digest(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"([0-9a-fA-F]{64})?", value):
+        return value.lower()
+    raise ValueError("is not a SHA-256 sum; write its 64 hex digits, as sha256sum prints them, in quotes")
+
+
 class ModelConfig(Section):
     """A detector: its file, what it wants, what it gives."""
 
@@ -91,10 +98,8 @@ class ModelConfig(Section):
         max_length=4096,
         description="ONNX file: beside this description, in the folder CAMPIPE_MODELS, in the user's cache, or a path.",
     )
-    sha256: str = Field(
-        default="",
-        pattern=r"^([0-9a-f]{64})?$",
-        description="SHA-256 of the file, 64 hex digits. Default: not checked.",
+    sha256: Annotated[str, Described(_digest, {"type": "string", "pattern": "^([0-9a-fA-F]{64})?$"})] = Field(
+        default="", description="SHA-256 of the file, 64 hex digits. Default: not checked."
     )
     size_bytes: int | None = Field(
         default=None, ge=1, le=1 << 40, description="Size of the file. Default: not checked."

@@ -50,8 +50,11 @@ class Problems:
     def add(self, place: Place, key: str, problem: str, value: Any = _NOTHING) -> None:
         """Add one, with ``value`` if it is given."""
         parts = [place_text(place)]
-        dotted = key.replace("[", ".").replace("]", "")
-        if key and not place.label.endswith((f" {dotted}", f".{dotted}")):  # `--set KEY` says the key already
+        if place.label.startswith("--set "):  # which says the key already, unless it is about something further down
+            key = re.sub(r"^cameras\[[0-9]+\]\.?", "", key)
+            last = key.replace("[", ".").rstrip("]").split(".")[-1]
+            key = "" if place.label.endswith((f" {last}", f".{last}")) else key
+        if key:
             parts.append(show_key(key))
         if value is not _NOTHING:
             parts.append(show(value))

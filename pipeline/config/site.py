@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from pipeline.config.camera import CameraConfig
-from pipeline.config.fields import AlsoAccepts, Auto, Described, Many, Name, OneOrMany, Section, auto_or
+from pipeline.config.fields import AlsoAccepts, Auto, Described, Many, Name, OrOne, Section, auto_or
 from pipeline.config.model import ModelConfig
 from pipeline.yaml import Place, Step
 
@@ -207,23 +207,25 @@ class LimitsConfig(Section):
     )
 
 
-def _off(value: Any) -> Any:
-    return None if value is False or value == "off" else value
+def _switch(value: Any) -> Any:
+    if value is False or value == "off":
+        return None
+    return {} if value is True or value == "on" else value
 
 
 class SiteSettings(Section):
     """What a site file says besides its cameras and models, which lie in files of their own."""
 
-    devices: Annotated[OneOrMany[DeviceConfig], Field(min_length=1, max_length=64)] = Field(
+    devices: Annotated[Many[DeviceConfig], Field(min_length=1, max_length=64), OrOne()] = Field(
         default=(DeviceConfig(),),
         description="Inference devices, one process each: a list, or a single one. Default: the CPU.",
     )
     batch: BatchConfig = Field(default_factory=BatchConfig, description="How batches form.")
     nms: NmsConfig = Field(default_factory=NmsConfig, description="Processes that turn raw outputs into objects.")
     publish: Annotated[
-        PublishConfig | None, BeforeValidator(_off), AlsoAccepts(({"const": "off"}, {"const": False}))
+        PublishConfig | None, BeforeValidator(_switch), AlsoAccepts(({"enum": ["off", "on"]}, {"type": "boolean"}))
     ] = Field(default_factory=PublishConfig, description="The socket that subscribers connect to, or `off`.")
-    sinks: Annotated[OneOrMany[SinkConfig], Field(max_length=64)] = Field(
+    sinks: Annotated[Many[SinkConfig], Field(max_length=64), OrOne()] = Field(
         default=(), description="Where messages go besides the socket, e.g. [{jsonl: out.jsonl}]."
     )
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Budgets of a run.")

@@ -94,7 +94,6 @@ class LinesView:
         self._clock = clock
         self._next_ns: int | None = None
         self._states: dict[str, str] = {}
-        self._stopping = False
 
     def __enter__(self) -> Self:
         return self
@@ -107,9 +106,6 @@ class LinesView:
     def update(self, snapshot: EngineSnapshot) -> None:
         """Log what is new, and the round when it is due; a camera that has just had a line is left out of the round."""
         now_ns = self._clock()
-        if snapshot.stopping and not self._stopping:
-            self._stopping = True
-            log.info("stopping: the frames in flight are finished first; stop again to leave at once")
         told = set()
         for camera in snapshot.cameras:
             if self._states.get(camera.name) != camera.state:
@@ -136,9 +132,9 @@ def _log_camera(camera: CameraSnapshot) -> None:
     level = logging.WARNING if camera.state in ("failed", "restarting") else logging.INFO
     data = {
         "state": camera.state,
-        "fps_in": camera.fps_in,
-        "fps_out": camera.fps_out,
-        "age_ms": camera.age_ms,
+        "fps_in": round(camera.fps_in, 2),
+        "fps_out": round(camera.fps_out, 2),
+        "age_ms": round(camera.age_ms, 1),
         "decoded": camera.decoded,
         "published": camera.published,
         "in_flight": camera.in_flight,
@@ -188,10 +184,11 @@ def total_line(snapshot: EngineSnapshot) -> str:
 
 def _total_data(snapshot: EngineSnapshot) -> dict[str, object]:
     return {
-        "uptime_s": snapshot.uptime_s,
+        "uptime_s": round(snapshot.uptime_s, 1),
         "queues": {name: list(load) for name, load in snapshot.queues.items()},
         "workers": {
-            w.name: {"busy_share": w.busy_share, "cpu_s": w.cpu_s, "restarts": w.restarts} for w in snapshot.workers
+            w.name: {"busy_share": round(w.busy_share, 3), "cpu_s": round(w.cpu_s, 2), "restarts": w.restarts}
+            for w in snapshot.workers
         },
         "subscribers": snapshot.subscribers,
         "lost_messages": snapshot.lost_messages,

@@ -36,7 +36,8 @@ def ending(camera: CameraReport) -> str:
     """How a camera ended, in words: ``truncated: the file stops after 48 of 100 frames``."""
     words = ENDINGS.get(camera.cause, camera.cause)
     if camera.cause in EXPECTED_ENDS or not camera.cause:
-        return f"{words} ({camera.detail})" if camera.detail and camera.cause != "ended" else words
+        told = not camera.detail or camera.detail in words or camera.cause in ("ended", "limit")
+        return words if told else f"{words} ({camera.detail})"
     return f"{camera.cause}: {camera.detail or words}"
 
 

@@ -70,16 +70,16 @@ def render(snapshot: EngineSnapshot, width: int, height: int) -> RenderableType:
 
 
 def _title(snapshot: EngineSnapshot) -> Text:
-    line = Text("campipe", "bold")
+    line = Text.assemble(("campipe", "bold"))
     line.append(f"{GAP}{duration(snapshot.uptime_s)}")
     line.append(f"{GAP}{rate(sum(c.fps_out for c in snapshot.cameras))} frames/s", "bold")
     if snapshot.stopping:
         line.append(f"{GAP}stopping: finishing what is in flight (stop again to leave at once)", "yellow")
-    line.append(f"{GAP}shared memory {size(snapshot.shared_memory_bytes)}", "dim")
     if snapshot.subscribers:
         line.append(f"{GAP}{plural(snapshot.subscribers, 'subscriber')}", "dim")
     if snapshot.lost_messages:
         line.append(f"{GAP}{plural(snapshot.lost_messages, 'message')} lost", "bold red")
+    line.append(f"{GAP}shared memory {size(snapshot.shared_memory_bytes)}", "dim")
     return line
 
 
@@ -199,7 +199,7 @@ def _progress(snapshot: EngineSnapshot, width: int) -> list[Text]:
 
 
 def _queues(snapshot: EngineSnapshot) -> list[Text]:
-    line = Text("queues ", "dim")
+    line = Text.assemble(("queues ", "dim"))
     for i, (name, (waiting, capacity)) in enumerate(snapshot.queues.items()):
         line.append(f"{' · ' if i else ''}{printable(name)} ")
         line.append(f"{waiting}/{capacity}", "yellow" if capacity and waiting >= capacity else "")

@@ -138,10 +138,15 @@ class CameraLine:
         self._notice("started", "started", detail, time_ns)
 
     def stream_ended(self, message: StreamEnded, time_ns: int) -> None:
-        """An epoch is over; the camera is over when it was the last."""
+        """An epoch is over; the camera is over when it was the last.
+
+        What a worker still tells of a camera that was given up is not counted: its frames are not taken in either.
+        """
+        if self.end is not None:
+            return
         self.ledger.totals(message.decoded, message.sampled_out)
         self.decode_errors = max(self.decode_errors, message.decode_errors)
-        if message.last and self.end is None:
+        if message.last:
             self.end = message
             state = "failed" if message.cause in FAILED_CAUSES else "ended"
             self._notice(state, message.cause, message.detail, time_ns)

@@ -217,7 +217,7 @@ class Dispatcher:
     def pump(self, now_ns: int) -> None:
         """Do everything that has become possible: free slots, start batches and tasks, let results leave."""
         time_ns = self._wall_ns()
-        self._start_tasks()
+        self._start_tasks(now_ns)
         if len(self._outbound) < OUTBOUND_LIMIT:
             self._start_batches(now_ns)
         for camera in self.cameras.values():
@@ -229,12 +229,13 @@ class Dispatcher:
                     self.outbox.append((worker, SlotsFreed(camera.freed)))
                     camera.freed = []
 
-    def _start_tasks(self) -> None:
+    def _start_tasks(self, now_ns: int) -> None:
         while self._tasks:
             worker = self._roomiest("nms")
             if worker is None:
                 return
             task = self._tasks.popleft()
+            task.given_ns = now_ns
             worker.tasks[task.task_id] = task
             items = [
                 PostItem(index, frame.camera, frame.ready.width, frame.ready.height)
@@ -267,7 +268,7 @@ class Dispatcher:
         if not frames:
             return
         hold = OutputHold(model, self._free_outputs[model].pop())
-        batch = Batch(self._next_id(), model, frames, hold)
+        batch = Batch(self._next_id(), model, frames, hold, now_ns)
         worker.batches[batch.batch_id] = batch
         items: list[BatchItem] = []
         for frame in frames:
@@ -287,6 +288,15 @@ class Dispatcher:
     def _roomiest(self, kind: str) -> WorkerLine | None:
         lines = [worker for worker in self.workers.values() if worker.kind == kind and worker.room > 0]
         return max(lines, key=lambda worker: worker.room, default=None)
+
+    def overdue(self, before_ns: int) -> list[str]:
+        """Workers that hold work which was given to them before that moment."""
+        return [
+            worker.name
+            for worker in self.workers.values()
+            if any(batch.given_ns < before_ns for batch in worker.batches.values())
+            or any(task.given_ns < before_ns for task in worker.tasks.values())
+        ]
 
     def next_due_ns(self) -> int | None:
         """When ``pump`` should run next even if no message comes; None: only a message changes anything."""

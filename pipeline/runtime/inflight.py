@@ -60,6 +60,7 @@ class Batch:
     model: str
     frames: list[Frame]
     hold: OutputHold
+    given_ns: int
 
 
 @dataclass(slots=True)
@@ -69,6 +70,7 @@ class Task:
     task_id: int
     hold: OutputHold
     rows: list[tuple[int, Frame]]
+    given_ns: int = 0
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import types
@@ -26,6 +27,7 @@ from stages.messages import WorkerStats
 PRELOAD = ["pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"]
 # Thread pools of numeric libraries would multiply with the workers; each worker is one thread by design.
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+KILLED_WITHIN_S = 5.0  # SIGKILL is quick unless the process waits for a device in the kernel
 CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
@@ -45,9 +47,9 @@ class WorkerProcess:
     pid: int = 0
     greeted: set[str] = field(default_factory=set)  # endpoints that said Hello with the right token
     ready: set[str] = field(default_factory=set)
+    pid_descriptor: int = -1
     restart_at_ns: int = 0
-    heard_ns: int = 0
-    started_ns: int = 0
+    heard_ns: dict[str, int] = field(default_factory=dict)  # by endpoint
     deaths: int = 0
     killed_for_hang: bool = False
     last_words: str = ""
@@ -107,11 +109,12 @@ class Supervisor:
     ) -> None:
         self.workers: dict[str, WorkerProcess] = {}
         self.phase = "running"
+        self.changes = 0
         self._by_endpoint: dict[str, WorkerProcess] = {}
         self._where = where
         self._run_folder = run_folder
         self._token = token
-        self._hang_ns = hang_ns
+        self.hang_ns = hang_ns
         self._on_lost = on_lost
         self._on_given_up = on_given_up
         self._forkserver: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -139,7 +142,7 @@ class Supervisor:
         worker.greeted.clear()
         worker.last_words = ""
         worker.killed_for_hang = worker.said_goodbye = False
-        worker.heard_ns = worker.started_ns = now_ns
+        worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
         addresses = tuple(worker.address(endpoint) for endpoint in worker.endpoints)
         assert self._parent_read is not None
         start = WorkerStart(
@@ -151,11 +154,28 @@ class Supervisor:
             process.start()
         worker.process = process
         worker.pid = process.pid or 0
+        with contextlib.suppress(OSError):  # it is dead already, or the kernel is older than 5.3
+            worker.pid_descriptor = os.pidfd_open(worker.pid)
+        self.changes += 1
 
     @property
     def sentinels(self) -> dict[int, WorkerProcess]:
-        """Descriptors that become readable when a worker dies."""
+        """Descriptors that become readable when a worker dies; another set each time that ``changes`` grows."""
         return {w.process.sentinel: w for w in self.workers.values() if w.process is not None}
+
+    @staticmethod
+    def _make_sure(worker: WorkerProcess) -> None:
+        """See to it that the process is really gone before its slots are given to another.
+
+        The sentinel of a worker from the forkserver tells the death of either of them.
+        """
+        descriptor, worker.pid_descriptor = worker.pid_descriptor, -1
+        if descriptor < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], KILLED_WITHIN_S)
+        os.close(descriptor)
 
     def find(self, address: str) -> tuple[WorkerProcess, str] | None:
         """The worker and endpoint that an address belongs to; None for strangers and past incarnations."""
@@ -170,13 +190,15 @@ class Supervisor:
         process, worker.process = worker.process, None
         if process is None:
             return
+        self.changes += 1
+        self._make_sure(worker)
         process.join()
         exit_code = process.exitcode or 0
         process.close()
         worker.settle_stats()
         if worker.state == "refused":
             return
-        if self.phase == "leaving" or (worker.said_goodbye and exit_code == 0):
+        if self.phase == "leaving" or worker.said_goodbye:
             worker.state = "gone"
             return
         worker.deaths += 1
@@ -209,17 +231,23 @@ class Supervisor:
 
     def tick(self, now_ns: int) -> None:
         """Start what is due, and kill what has been silent for too long."""
-        if now_ns - self._last_tick_ns > self._hang_ns // 4:
+        if now_ns - self._last_tick_ns > self.hang_ns // 4:
             for worker in self.workers.values():  # we ourselves were stopped or asleep: nobody could be heard
-                worker.heard_ns = now_ns
+                worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
         self._last_tick_ns = now_ns
         for worker in self.workers.values():
             if worker.state == "restarting" and now_ns >= worker.restart_at_ns:
                 self._start(worker, now_ns)
-            elif worker.state == "ready" and worker.process and now_ns - worker.heard_ns > self._hang_ns:
-                worker.killed_for_hang = True
-                worker.heard_ns = now_ns
-                worker.process.kill()
+            elif worker.state == "ready" and now_ns - min(worker.heard_ns.values()) > self.hang_ns:
+                self.kill_for_hang(worker, now_ns)
+
+    @staticmethod
+    def kill_for_hang(worker: WorkerProcess, now_ns: int) -> None:
+        """End a worker that gives no sign, or no result."""
+        worker.killed_for_hang = True
+        worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
+        if worker.process is not None:
+            worker.process.kill()
 
     def next_due_ns(self) -> int | None:
         """When ``tick`` has a restart to do."""
@@ -243,6 +271,7 @@ class Supervisor:
         for worker in self.alive:
             process, worker.process = worker.process, None
             if process is not None:
+                self._make_sure(worker)
                 process.join()
                 process.close()
         for end in (self._parent_write, self._parent_read):

@@ -4,8 +4,8 @@ One process opens one Device and loads each model into it once. Each executor is
 lanes are independent sets of buffers, so that while lane 0 computes, lane 1 is filled. Streams and contexts belong to
 the LaneSet and therefore to that thread.
 
-Order of calls: ``open``, ``load`` for every model, then ``lanes`` in each executor's thread; every LaneSet is closed before
-the device is.
+Order of calls: ``open``, ``load`` for every model, then ``lanes`` in each executor's thread; every LaneSet is closed
+before the device is.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class LaneSet(Protocol):
 
         ``frames``: uint8 (height, width, 3) arrays in the model's size and channel order, at most the max_batch of the
         load; they are copied before this returns. ``outputs``: writable, contiguous (n, *shape) arrays, one per output
-        of the model, n = len(frames); they are whole once ``finished`` has told so. Raises BadItem when the frames do not
-        fit the model (the lane stays free), DeviceFailed when the device is gone, ValueError for a lane that is not free.
+        of the model, n = len(frames); they are whole once ``finished`` has told so. Raises BadItem when the frames do
+        not fit the model (the lane stays free), DeviceFailed when the device is gone, ValueError for a lane that is
+        not free.
         """
 
     def finished(self) -> list[tuple[int, RunTimes | Exception]]:

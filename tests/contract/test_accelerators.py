@@ -26,6 +26,7 @@ from stages.frames import HeapRing
 from stages.model import ModelSpec, TensorSpec, output_slot_bytes, output_views
 
 MAX_BATCH = 8
+DESCRIPTORS = Path("/proc/self/fd")
 DEVICES = {
     "cpu": ("cpu", 1, {}),
     "cpu-2-threads": ("cpu", 2, {}),
@@ -37,7 +38,7 @@ DEVICES = {
 def tiny_detector(path: Path, batch: int | str = "n") -> bytes:
     """A convolution whose cells are 96 rows of 4 numbers of a box and 3 scores: (n, 3, 16, 24) -> (n, 96, 7)."""
     rng = np.random.default_rng(7)
-    weights = {
+    weights: dict[str, np.ndarray] = {
         "w": rng.normal(0, 0.01, (7, 3, 3, 3)).astype(np.float32),
         "b": rng.normal(0, 1, 7).astype(np.float32),
         "flat": np.array([0, 7, 96], np.int64),
@@ -108,10 +109,10 @@ def spec(folder: Path) -> ModelSpec:
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = len(list(DESCRIPTORS.iterdir())), threading.active_count()
     yield
     assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(list(DESCRIPTORS.iterdir())) == descriptors
 
 
 @contextmanager

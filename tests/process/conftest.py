@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,24 +19,29 @@ SETTLE_S = 5.0
 
 def descriptors() -> dict[str, str]:
     found = {}
-    for name in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(f"/proc/self/fd/{name}")
+            target = str(entry.readlink())
         except OSError:
             continue
         if target.startswith(("/proc/", "/dev/null", "anon_inode:[eventpoll]")) or "/pytest" in target:
             continue
-        found[name] = target
+        found[entry.name] = target
     return found
 
 
-def run_folders() -> set[str]:
-    places = {os.environ.get("XDG_RUNTIME_DIR", "/tmp"), "/tmp", os.environ.get("TMPDIR", "/tmp")}
-    return {str(path) for place in places if os.path.isdir(place) for path in Path(place).glob("campipe-*")}
+@pytest.fixture(autouse=True)
+def run_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where runs of this test put their sockets: a place of its own, so that only its leaks are seen."""
+    folder = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
 
 
 def shared_memory() -> set[str]:
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    """Named segments as we might make them; semaphores of other programs on this machine come and go."""
+    return {path.name for path in Path("/dev/shm").glob("*") if path.name.startswith(("psm_", "campipe"))}
 
 
 def children() -> set[int]:
@@ -47,10 +53,10 @@ def zombies() -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def no_leaks() -> Iterator[None]:
+def no_leaks(run_folder: Path) -> Iterator[None]:
     """Whatever a test started is gone when it is over."""
     stop_forkserver()
-    before = (descriptors(), threading.enumerate(), children(), run_folders(), shared_memory())
+    before = (descriptors(), threading.enumerate(), children(), shared_memory())
     yield
     stop_forkserver()
     deadline = time.monotonic() + SETTLE_S
@@ -60,8 +66,8 @@ def no_leaks() -> Iterator[None]:
             "threads": [t.name for t in threading.enumerate() if t not in before[1] and t.is_alive()],
             "children": children() - before[2],
             "zombies": zombies(),
-            "folders": run_folders() - before[3],
-            "shared memory": shared_memory() - before[4],
+            "folders": [path.name for path in run_folder.iterdir()],
+            "shared memory": shared_memory() - before[3],
         }
         left = {what: found for what, found in left.items() if found}
         if not left:

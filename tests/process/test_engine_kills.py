@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from pipeline.config import replay_site, resolve
 from pipeline.engine import Engine
 from pipeline.observe.snapshot import EngineSnapshot
-from pipeline.plan import RunPlan
+from pipeline.plan import DevicePlan, RunPlan
 from pipeline.planning import make_plan
 from pipeline.report import RunReport
 from stages.messages import Detections
@@ -25,9 +26,16 @@ from stages.sinks.collect import CollectSink
 FRAMES = 100
 
 
-def make(media_dir: Path, copies: int = 2, *settings: str) -> RunPlan:
+SLOW_DEVICE = {"service_ms": "8", "objects": "3"}  # takes its time without taking the CPU's
+
+
+def make(media_dir: Path, copies: int = 2, *settings: str, real: bool = False) -> RunPlan:
+    """Copies of the clip through the default model, or through a device that only takes its time."""
     site = replay_site([media_dir / "street.mp4"], copies=copies, overrides=["publish=off", *settings])
-    return make_plan(resolve(site))
+    plan = make_plan(resolve(site))
+    if real:
+        return plan
+    return dataclasses.replace(plan, devices=(DevicePlan("canned:0", 2, 1, 2, SLOW_DEVICE),))
 
 
 class Run:
@@ -84,7 +92,7 @@ def assert_whole(run: Run, report: RunReport, restarts: int) -> None:
 
 @pytest.mark.parametrize("kind", ["decode", "executor", "nms"])
 def test_killing_a_worker_loses_and_repeats_nothing(kind: str, media_dir: Path) -> None:
-    run = Run(make(media_dir))
+    run = Run(make(media_dir, real=True))
     run.thread.start()
     run.wait_for(30)
     os.kill(run.pid(kind), signal.SIGKILL)
@@ -195,7 +203,8 @@ from pipeline.engine import Engine
 from pipeline.planning import make_plan
 site = replay_site([Path(sys.argv[1])], copies=2, overrides=["publish=off", "camera.street.source.loop=true"])
 print("go", flush=True)
-Engine(make_plan(resolve(site)), (), lambda s: print(*[w.pid for w in s.workers if w.state == "ready"], flush=True)).run()
+tell = lambda s: print(*[w.pid for w in s.workers if w.state == "ready"], flush=True)
+Engine(make_plan(resolve(site)), (), tell).run()
 """
 
 
@@ -218,3 +227,16 @@ def test_when_the_engine_is_killed_every_process_is_gone_within_two_seconds(medi
         time.sleep(0.05)
     left = [pid for pid in family if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
     assert not left
+
+
+def test_killing_the_forkserver_leaves_no_second_writer(media_dir: Path) -> None:
+    """Its children live on when it dies, but look dead: they must be gone before others are given their slots."""
+    run = Run(make(media_dir))
+    run.thread.start()
+    run.wait_for(20)
+    first = run.pid("decode")
+    forkserver = psutil.Process(first).ppid()
+    assert forkserver != os.getpid()
+    os.kill(forkserver, signal.SIGKILL)
+    assert_whole(run, run.end(), 1)
+    assert not psutil.pid_exists(first)

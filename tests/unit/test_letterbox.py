@@ -148,7 +148,7 @@ def test_a_bright_square_lands_where_forward_says() -> None:
     ],
 )
 def test_shapes_are_checked_before_native_code(image, out) -> None:
-    with pytest.raises(ValueError, match="slot|picture"):
+    with pytest.raises(ValueError, match=r"slot|picture"):
         place(image, geometry(768, 576, 300, 300, "stretch"), PAD, out)
 
 

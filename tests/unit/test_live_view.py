@@ -270,14 +270,6 @@ def test_with_many_cameras_a_round_names_those_in_trouble(lines: list[str]) -> N
     assert lines[1].endswith("dropped too_old 80 · 1 message lost")
 
 
-def test_stopping_is_told_once(lines: list[str]) -> None:
-    view = LinesView(5, Hand())
-    view.update(snapshot(stopping=True))
-    view.update(snapshot(stopping=True))
-    assert len(lines) == 1
-    assert "stop again" in lines[0]
-
-
 # --- the terminal -----------------------------------------------------------------------------------------------------
 
 

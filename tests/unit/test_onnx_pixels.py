@@ -47,8 +47,9 @@ def spec(
 
 
 def expected(model: ModelSpec, frame: np.ndarray) -> np.ndarray:
-    values = ((frame.astype(np.float64) - model.mean) / model.std).astype(model.input_dtype)
-    return values.transpose(2, 0, 1) if model.input_layout == "nchw" else values
+    values = (frame.astype(np.float64) - model.mean) / model.std
+    order = (2, 0, 1) if model.input_layout == "nchw" else (0, 1, 2)
+    return np.asarray(values.astype(model.input_dtype).transpose(order))
 
 
 def written(model: ModelSpec, frame: np.ndarray) -> np.ndarray:
@@ -56,7 +57,7 @@ def written(model: ModelSpec, frame: np.ndarray) -> np.ndarray:
     destination: np.ndarray[Any, Any] = np.full((2, *writer.input_shape), 77, writer.dtype)
     writer.write(frame, destination[1])
     assert (destination[0] == 77).all(), "the neighbour in the batch was touched"
-    return destination[1]
+    return np.asarray(destination[1])
 
 
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
@@ -146,5 +147,5 @@ def test_other_frames_are_refused_by_name(frame: np.ndarray) -> None:
 def test_scalings_that_make_no_sense_are_the_users_to_mend(
     dtype: str, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
-    with pytest.raises(UserError, match="model m: .*std"):
+    with pytest.raises(UserError, match=r"model m: .*std"):
         check_scaling(spec("nchw", dtype, (mean, std)))

@@ -1,4 +1,4 @@
-"""Owns where a site's outputs go: paths made absolute, those that can't be written refused. Opens none."""
+"""Owns what is settled once a site's keys are sound: paths made absolute, clashes refused. Opens no file."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.config.problems import Problems
-from pipeline.config.site import SinkConfig, SiteSettings
+from pipeline.config.site import DeviceConfig, SinkConfig, SiteSettings
 from pipeline.config.sources import absolute, is_there
 from pipeline.yaml import Node, Place, Step
 
 IPC = "ipc://"
 
 
-def settle_paths(settings: SiteSettings, root: Node, problems: Problems) -> SiteSettings:
+def settle(settings: SiteSettings, root: Node, problems: Problems) -> SiteSettings:
     """``settings`` with absolute paths, each relative to the file that states it; ``root`` knows which that is."""
+    _check_devices(settings.devices, root, problems)
     changes: dict[str, Any] = {"sinks": _sinks(settings.sinks, root, problems)}
     limits = settings.limits
     if limits.quarantine is not None:
@@ -33,6 +34,16 @@ def settle_paths(settings: SiteSettings, root: Node, problems: Problems) -> Site
 
 def _place(root: Node, *path: Step) -> Place:
     return root.nearest(path).place
+
+
+def _check_devices(devices: Sequence[DeviceConfig], root: Node, problems: Problems) -> None:
+    seen: dict[str, Place] = {}
+    for index, each in enumerate(devices):
+        place = _place(root, "devices", index, "device")
+        if each.device in seen:
+            problem = f"is the device at {seen[each.device]} too; keep one and raise its executors"
+            problems.add(place, f"devices[{index}].device", problem, each.device)
+        seen.setdefault(each.device, place)
 
 
 def _sinks(sinks: Sequence[SinkConfig], root: Node, problems: Problems) -> tuple[SinkConfig, ...]:

@@ -1,0 +1,55 @@
+"""Owns the names of inference devices. Does not own any device: its module is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Mapping
+
+from stages.accelerators.accelerator import Device
+from stages.errors import UserError
+from stages.stage import MonotonicClock
+
+NAMES = ("cpu", "canned:0")  # as a user may write them, for messages
+_INDEXED = re.compile(r"(?P<kind>[a-z-]+):(?P<index>\d{1,4})")
+
+
+def open_device(
+    name: str,
+    threads: int,
+    options: Mapping[str, str],
+    executors: int = 1,
+    clock_ns: MonotonicClock = time.monotonic_ns,
+) -> Device:
+    """The device called ``name``, not yet opened: the caller opens and closes it.
+
+    ``threads``: of the device's own runtime, per executor. ``executors``: how many LaneSets will be asked for. Raises
+    UserError for a name or an option that does not exist.
+    """
+    check_name(name)
+    if threads < 1 or executors < 1:
+        raise UserError(f"device {name}: threads is {threads} and executors is {executors}; give 1 or more of each")
+    if name == "cpu":
+        if options:
+            raise UserError(f"device cpu: it has no option {', '.join(sorted(options))}; leave it out")
+        from stages.accelerators.onnx import OnnxDevice
+
+        return OnnxDevice(threads, executors, clock_ns)
+    from stages.accelerators.canned import CannedDevice, canned_options
+
+    return CannedDevice(canned_options(name, options), clock_ns)
+
+
+def check_name(name: str) -> None:
+    """Raise UserError unless there is a device of this name in this version. Imports nothing."""
+    match = _INDEXED.fullmatch(name)
+    kind = match["kind"] if match else name
+    if name == "cpu" or (match and kind == "canned"):
+        return
+    if kind in ("ascend", "ascend-sim"):
+        raise UserError(f"device {name}: Ascend devices are not part of this version; use `cpu`")
+    close = difflib.get_close_matches(name.lower(), (*NAMES, "canned"), 1)
+    meant = close[0].replace("canned:0", "canned").replace("canned", "canned:0") if close else ""
+    hint = f"did you mean `{meant}`?" if meant else f"devices are {', '.join(f'`{n}`' for n in NAMES)}"
+    raise UserError(f"device {name[:80]!r} does not exist; {hint}")

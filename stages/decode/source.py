@@ -1,0 +1,62 @@
+"""Owns what the decode stage knows of any source of frames. Opens nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from av.video.frame import VideoFrame
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What a source says of itself; sizes are those of the upright picture, in pixels."""
+
+    width: int
+    height: int
+    fps: float
+    codec: str  # FFmpeg's name of the codec: h264, hevc, msmpeg4v3 …
+    pixel_format: str  # as decoded: yuv420p …
+    container: str
+    frames: int | None  # what the index promises, None when it says nothing
+    duration_s: float | None
+    rotation: int  # degrees counterclockwise that make the picture upright: 0, 90, 180 or 270
+    recorded_at_ns: int | None  # UTC of the first frame according to the file
+    nominal_ns: int  # from frame to frame when timestamps don't say
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFrame:
+    """One decoded frame, not yet converted; ``pts_ns`` since the first frame of this opening."""
+
+    frame: VideoFrame
+    pts_ns: int
+    corrupt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why there are no more frames; ``cause`` is an EndCause, ``detail`` for people."""
+
+    cause: str
+    detail: str
+
+
+class Source(Protocol):
+    """Frames in presentation order, from one opening to its end."""
+
+    @property
+    def decode_errors(self) -> int:
+        """Packets that the decoder refused or that couldn't be read, since ``open``."""
+
+    def open(self) -> SourceFacts:
+        """Open and decode up to the first frame. Raises SourceRefused."""
+
+    def read(self) -> SourceFrame | None:
+        """The next frame, or None when there is none any more: then ``ending`` says why."""
+
+    def ending(self) -> Ending:
+        """Why ``read`` gave None."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""

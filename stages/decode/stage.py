@@ -1,0 +1,278 @@
+"""Owns the decode stage: frames of one camera, sampled, paced, letterboxed into granted slots. No socket, no process.
+
+The stage holds no queue: a step takes one wanted frame from the source and ends in one message for it. What a message
+says (``decoded``, ``sampled_out``) covers the frames up to it, never those read ahead, so that the ledger is exact
+whichever message is the last to arrive, and a new stage can go on from it (``ResumePoint``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.camera import CameraSpec
+from stages.decode.choose import source_of
+from stages.decode.sampling import Sampler
+from stages.decode.source import Ending, Source, SourceFacts, SourceFrame
+from stages.decode.upright import PictureConverter, upright_size
+from stages.errors import BadItem, SourceRefused
+from stages.frames import SlotRing
+from stages.letterbox import Geometry, geometry, place
+from stages.messages import FrameDropped, FrameReady, InternalMessage, StreamEnded, StreamStarted
+from stages.model import ModelSpec
+from stages.stage import MonotonicClock
+
+FRAMES_PER_STEP = 32  # read in one step at most, so that a stop is heard while many frames are skipped
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a lost stage stopped: ``epoch`` and the seq after the last one told; totals of its last message."""
+
+    epoch: int = 0
+    next_seq: int = 0
+    decoded: int = 0
+    sampled_out: int = 0
+
+
+class Decode:
+    """Frames of one camera into slots of its ring. One thread; the clock is passed in.
+
+    Recordings are lossless: without a free slot nothing is read. ``live`` cameras are read as fast as they deliver, and
+    frames without a slot are told as dropped.
+
+    ``max_frames`` counts decoded frames, those sampled out too, over all epochs. ``decode_errors`` of StreamEnded are
+    those of its epoch.
+    """
+
+    def __init__(
+        self,
+        camera: CameraSpec,
+        model: ModelSpec,
+        ring: SlotRing,
+        clock_ns: MonotonicClock,
+        resume: ResumePoint | None = None,
+    ) -> None:
+        self._camera = camera
+        self._model = model
+        self._ring = ring
+        self._clock_ns = clock_ns
+        self.done = False
+        self._free: deque[int] = deque()
+        self._converter = PictureConverter(model.channels)
+        self._geometry: Geometry | None = None
+        self._size = (0, 0)  # that _geometry is for
+        self._source: Source | None = None
+        self._facts: SourceFacts | None = None
+        self._recorded_at_ns = camera.recorded_at_ns or 0
+        start = resume or ResumePoint()
+        self._epoch = start.epoch
+        self._seq = start.next_seq
+        self._decoded = start.decoded
+        self._sampled_out = start.sampled_out
+        self._skip = start.next_seq  # wanted frames that the lost stage has told already
+        self._sampler = Sampler(camera.sample_every, camera.sample_fps)
+        self._passed = 0  # frames sampled out since the last message
+        self._ahead: SourceFrame | None = None  # read, not due yet
+        self._origin_ns: int | None = None  # monotonic time at which pts 0 of this epoch is due
+        self._last_pts_ns = 0
+
+    def open(self) -> list[InternalMessage]:
+        """Open the source. Raises SourceRefused."""
+        return [self._open_source()]
+
+    def grant(self, slots: Sequence[int]) -> None:
+        """These slots of the ring may be written."""
+        self._free.extend(slots)
+
+    def wait_ns(self) -> int | None:
+        """0: call ``step``. n > 0: nothing is due for n nanoseconds. None: nothing to do until a slot is granted."""
+        if self.done:
+            return None
+        if self._skip or self._limit_reached():
+            return 0
+        if not self._free and not self._camera.live:
+            return None
+        if self._ahead is None:
+            return 0
+        return max(self._due_ns(self._ahead) - self._clock_ns(), 0)
+
+    def step(self) -> list[InternalMessage]:
+        """Read up to the next wanted frame and tell it, or how the stream ended; nothing when none is due yet."""
+        if self.done:
+            return []
+        source = self._source
+        if source is None:
+            raise RuntimeError("step before open")
+        if self._ahead is None:
+            for _ in range(FRAMES_PER_STEP):
+                if self._limit_reached():
+                    self._count_passed()
+                    return [self._end(Ending("limit", f"max_frames: {self._camera.max_frames}"), last=True)]
+                frame = source.read()
+                if frame is None:
+                    return self._next_epoch(source)
+                self._last_pts_ns = frame.pts_ns
+                if not self._sampler.keep(frame.pts_ns):
+                    self._passed += 1
+                elif self._skip:
+                    self._skip -= 1
+                    self._passed = 0
+                    if not self._skip:
+                        return []  # exactly where the lost stage stood
+                else:
+                    self._ahead = frame
+                    break
+        ahead = self._ahead
+        if ahead is None or not (self._free or self._camera.live) or self._due_ns(ahead) > self._clock_ns():
+            return []
+        self._ahead = None
+        return [self._deliver(ahead)]
+
+    def stop(self) -> list[InternalMessage]:
+        """End now, on request. What was read ahead but not told counts as never read."""
+        if self.done:
+            return []
+        self._passed = 0
+        return [self._end(Ending("stopped", ""), last=True)]
+
+    def close(self) -> None:
+        """Release the source; may be called twice."""
+        self.done = True
+        self._ahead = None
+        self._close_source()
+
+    def _open_source(self) -> StreamStarted:
+        source = source_of(self._camera)
+        facts = source.open()
+        self._source, self._facts = source, facts
+        if self._camera.recorded_at_ns is None:
+            self._recorded_at_ns = facts.recorded_at_ns or 0
+        return StreamStarted(
+            camera=self._camera.name,
+            epoch=self._epoch,
+            width=facts.width,
+            height=facts.height,
+            fps=facts.fps,
+            codec=facts.codec,
+            clock="file",
+            frames_expected=facts.frames,
+        )
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _limit_reached(self) -> bool:
+        limit = self._camera.max_frames
+        return limit is not None and not self._skip and self._ahead is None and self._decoded + self._passed >= limit
+
+    def _count_passed(self) -> None:
+        """Frames sampled out after the last one that was told."""
+        self._decoded += self._passed
+        self._sampled_out += self._passed
+        self._passed = 0
+
+    def _due_ns(self, frame: SourceFrame) -> int:
+        """Monotonic time at which this frame is due; the first one that could be delivered is due at once."""
+        if self._camera.pace != "realtime":
+            return 0
+        if self._origin_ns is None:
+            self._origin_ns = self._clock_ns() - frame.pts_ns
+        return self._origin_ns + frame.pts_ns
+
+    def _deliver(self, source_frame: SourceFrame) -> FrameReady | FrameDropped:
+        """Count the frame, give it its seq, put it into a slot."""
+        self._count_passed()
+        self._decoded += 1
+        seq = self._seq
+        self._seq += 1
+        if not self._free:
+            return self._dropped(seq, "no_slot", "")
+        width, height = upright_size(source_frame.frame)
+        try:
+            picture = self._converter.convert(source_frame.frame)
+        except BadItem as item:
+            return self._dropped(seq, item.cause, item.detail)
+        slot = self._free.popleft()
+        generation = self._write(slot, picture)
+        return FrameReady(
+            camera=self._camera.name,
+            epoch=self._epoch,
+            seq=seq,
+            slot=slot,
+            generation=generation,
+            width=width,
+            height=height,
+            pts_ns=source_frame.pts_ns,
+            captured_ns=self._recorded_at_ns + source_frame.pts_ns,
+            decoded=self._decoded,
+            sampled_out=self._sampled_out,
+            corrupt=source_frame.corrupt,
+            decoded_at_ns=self._clock_ns(),
+        )
+
+    def _write(self, slot: int, picture: NDArray[np.uint8]) -> int:
+        """Letterbox into the slot; its new generation."""
+        model = self._model
+        size = (picture.shape[1], picture.shape[0])
+        if self._geometry is None or size != self._size:  # a stream may change its size
+            self._geometry = geometry(*size, model.width, model.height, model.placement, self._camera.roi)
+            self._size = size
+        memory = self._ring.begin_write(slot)
+        out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
+        place(picture, self._geometry, model.pad_value, out)
+        return self._ring.end_write(slot)
+
+    def _dropped(self, seq: int, cause: str, detail: str) -> FrameDropped:
+        return FrameDropped(
+            camera=self._camera.name,
+            epoch=self._epoch,
+            seq=seq,
+            decoded=self._decoded,
+            sampled_out=self._sampled_out,
+            cause=cause,
+            detail=detail,
+        )
+
+    def _next_epoch(self, source: Source) -> list[InternalMessage]:
+        """The source gave its last frame: begin anew when it loops."""
+        self._count_passed()
+        ending = source.ending()
+        if not self._camera.loop:
+            return [self._end(ending, last=True)]
+        ended = self._ended(ending, last=False)
+        if self._origin_ns is not None and self._facts is not None:
+            self._origin_ns += self._last_pts_ns + self._facts.nominal_ns
+        self._close_source()
+        self._epoch += 1
+        self._seq = 0
+        self._skip = 0
+        self._sampler = Sampler(self._camera.sample_every, self._camera.sample_fps)
+        try:
+            return [ended, self._open_source()]
+        except SourceRefused as refused:  # deleted or replaced since
+            self._epoch -= 1
+            return [self._end(Ending(refused.cause, refused.problems[0]), last=True)]
+
+    def _end(self, ending: Ending, last: bool) -> StreamEnded:
+        message = self._ended(ending, last)
+        self.close()
+        return message
+
+    def _ended(self, ending: Ending, last: bool) -> StreamEnded:
+        return StreamEnded(
+            camera=self._camera.name,
+            epoch=self._epoch,
+            cause=ending.cause,
+            detail=ending.detail,
+            decoded=self._decoded,
+            sampled_out=self._sampled_out,
+            decode_errors=0 if self._source is None else self._source.decode_errors,
+            last=last,
+        )

@@ -1,0 +1,94 @@
+"""Owns greedy non-maximum suppression of one frame. Does not own candidates, top-k or the cut to max_objects.
+
+Exactly defined, so that any correct implementation keeps the same set:
+
+- Order: higher score first; of equal scores the lower index first. Each box in turn is kept unless a box that was kept
+  before it (of the same class, unless ``class_agnostic``) overlaps it by more than ``iou``.
+- Overlap, in float32, each operation rounded: ``w = min(x2) - max(x1)``, ``h`` alike, both at least 0; ``inter = w *
+  h``; ``union = (area_a + area_b) - inter`` with ``area = (x2 - x1) * (y2 - y1)``; suppressed when ``inter > iou *
+  union``. (A quotient would need a rule for 0/0.) Boxes without overlap are never suppressed, whatever ``iou``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK: Final = 64  # boxes compared all with all at a time
+
+_LATER: Final = np.triu(np.ones((BLOCK, BLOCK), np.bool_), 1)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an area that overflows gives a union of inf or NaN: suppresses nothing
+def suppress(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    class_ids: NDArray[Any],
+    iou: float,
+    class_agnostic: bool,
+) -> NDArray[np.intp]:
+    """Indices of the boxes that are kept, best first.
+
+    ``boxes`` float32 (n, 4) x1 y1 x2 y2 with x1 <= x2 and y1 <= y2, ``scores`` float32 (n,) without NaN, ``class_ids``
+    (n,) integers; ``iou`` in 0..1. Time grows with n times the number kept, at worst n².
+    """
+    order: NDArray[np.intp] = np.argsort(-scores, kind="stable")
+    if len(order) <= 1:
+        return order
+    limit = np.float32(iou)
+    table = np.empty((5, len(order)), np.float32)  # x1 y1 x2 y2 area, best first
+    table[:4] = boxes[order].T
+    np.multiply(table[2] - table[0], table[3] - table[1], out=table[4])
+    ids = None if class_agnostic or (class_ids == class_ids[0]).all() else class_ids[order]
+    kept: list[NDArray[np.intp]] = []
+    while True:
+        block, block_ids = table[:, :BLOCK], None if ids is None else ids[:BLOCK]
+        alive = _survivors(_overlaps(block, block, block_ids, block_ids, limit))
+        kept.append(order[:BLOCK][alive])
+        if len(order) <= BLOCK:
+            return np.concatenate(kept)
+        # `take` and not an index: numpy gives the result of an index on the second axis a layout that is slow to use
+        block, block_ids = block.take(alive, axis=1), None if block_ids is None else block_ids[alive]
+        order, table, ids = order[BLOCK:], table[:, BLOCK:], None if ids is None else ids[BLOCK:]
+        clear = np.flatnonzero(~_overlaps(block, table, block_ids, ids, limit).any(axis=0))
+        if not len(clear):
+            return np.concatenate(kept)
+        order, table, ids = order[clear], table.take(clear, axis=1), None if ids is None else ids[clear]
+
+
+def _overlaps(
+    first: NDArray[np.float32],
+    second: NDArray[np.float32],
+    first_ids: NDArray[Any] | None,
+    second_ids: NDArray[Any] | None,
+    iou: np.float32,
+) -> NDArray[np.bool_]:
+    """(m, n): whether a kept box of ``first`` (5, m) suppresses the one of ``second`` (5, n)."""
+    size = np.minimum(first[2:4, :, None], second[2:4, None])
+    size -= np.maximum(first[:2, :, None], second[:2, None])
+    width, height = size
+    # One side made at least 0 is enough: if the other is negative, inter is too, and what follows as false as with 0.
+    np.maximum(width, 0, out=width)
+    inter, union = np.multiply(width, height, out=width), height
+    np.add(first[4][:, None], second[4], out=union)
+    union -= inter
+    union *= iou
+    result: NDArray[np.bool_] = inter > union
+    if first_ids is not None and second_ids is not None:
+        result &= first_ids[:, None] == second_ids
+    return result
+
+
+def _survivors(overlaps: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Which boxes of a block (best first) are kept, given which overlap which within it."""
+    n = len(overlaps)
+    overlaps &= _LATER[:n, :n]
+    alive = [True] * n
+    # Row by row: by the time a box comes up as the first of a pair, all that may suppress it have been seen.
+    for pair in overlaps.ravel().nonzero()[0].tolist():
+        better, worse = divmod(pair, n)
+        if alive[better]:
+            alive[worse] = False
+    return np.flatnonzero(alive)

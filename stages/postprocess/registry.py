@@ -1,0 +1,53 @@
+"""Owns the names of the output layouts. Does not own any layout, nor the guessing of one from a file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final
+
+from stages.errors import UserError
+from stages.model import ModelSpec
+from stages.postprocess.end2end import EndToEnd
+from stages.postprocess.head import Head
+from stages.postprocess.ssd import Ssd
+from stages.postprocess.yolov5 import YoloV5
+from stages.postprocess.yolov8 import YoloV8
+from stages.postprocess.yolox import Yolox
+
+LAYOUTS: Final[MappingProxyType[str, Callable[[ModelSpec], Head]]] = MappingProxyType(
+    {"ssd": Ssd, "yolov5": YoloV5, "yolov8": YoloV8, "yolox": Yolox, "end2end": EndToEnd}
+)
+
+
+def head_for(model: ModelSpec) -> Head:
+    """The head of the model's layout, checked against its outputs. Raises UserError with the remedy."""
+    make = LAYOUTS.get(model.layout)
+    if make is None:
+        near = difflib.get_close_matches(model.layout.lower(), LAYOUTS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(
+            f"model {model.name}: layout {model.layout!r} isn't known; {hint}known layouts: {', '.join(LAYOUTS)}"
+        )
+    head = make(model)
+    try:
+        head.check(model)
+    except UserError as error:
+        others = fitting(model)
+        if not others:
+            raise
+        raise UserError(*error.problems[:-1], f"{error.problems[-1]} (its shape fits: {', '.join(others)})") from None
+    return head
+
+
+def fitting(model: ModelSpec) -> list[str]:
+    """Layouts that the model's outputs and labels do not contradict, in the registry's order."""
+    found = []
+    for name, make in LAYOUTS.items():
+        try:
+            make(model).check(model)
+        except UserError:
+            continue
+        found.append(name)
+    return found

@@ -1,0 +1,47 @@
+"""Owns the layout ``ssd``: rows of box and class scores, no objectness. Does not own the decoding of SSD's anchors.
+
+Source: W. Liu et al., "SSD: Single Shot MultiBox Detector" (2016), sections 2.1 and 2.2: each default box carries
+four offsets and a score per class, without an objectness of its own. The default model's file decodes the offsets
+itself (divisors 10 and 5 of the TensorFlow object detection API) and has no background class, so that what arrives is
+(A, 4 + C): centre x, centre y, width, height in pixels of the input, then C scores in 0..1. A channels-last export of
+YOLOv8 and its successors looks the same and is read the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.model import ModelSpec
+from stages.postprocess.candidates import TOP_K, Candidates, Classes, bits_above, finish_class_rows, highest
+from stages.postprocess.head import check_classes, single_output
+
+
+class Ssd:
+    """One output (A, 4 + C): cx cy w h in input pixels, then class scores. See Head."""
+
+    suppresses = True
+
+    def __init__(self, model: ModelSpec) -> None:
+        del model  # all that is needed stands in the rows
+
+    def check(self, model: ModelSpec) -> None:
+        """See Head."""
+        tensor = single_output(model, "ssd", 2)
+        check_classes(model, "ssd", tensor.shape[1] - 4, "rows less 4 for the box")
+
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
+    def candidates(
+        self,
+        outputs: Sequence[NDArray[Any]],
+        confidence: float,
+        classes: Classes = None,
+        top_k: int = TOP_K,
+    ) -> tuple[Candidates, int]:
+        """See Head."""
+        raw = outputs[0]
+        anchors = bits_above(highest(raw[:, 4:].T, classes), confidence, raw.dtype)
+        return finish_class_rows(raw.take(anchors, axis=0), confidence, classes, top_k)

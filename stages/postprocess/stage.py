@@ -1,0 +1,198 @@
+"""Owns the step from raw outputs in a slot to objects in source pixels. Does not own layouts, NMS or the geometry.
+
+A frame that fails does so alone, as ``ItemFailed``; a task always gets its ``PostDone``. Nothing of a slot is kept: the
+heads copy what they select, and the slot's generation is checked after that copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.camera import CameraSpec
+from stages.errors import BadItem, UserError
+from stages.frames import SlotRing
+from stages.letterbox import Geometry, geometry
+from stages.messages import ItemFailed, Objects, PostDone, PostItem, PostTask
+from stages.model import ModelSpec, output_views
+from stages.postprocess.candidates import TOP_K
+from stages.postprocess.head import Head
+from stages.postprocess.nms import suppress
+from stages.postprocess.registry import head_for
+from stages.stage import MonotonicClock
+
+HIGHEST_SCORE: Final = 1.05  # float16 sigmoids reach 1.007; what is above this isn't a probability
+
+_NUMERIC: Final = (
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+)  # what odd numbers or shapes can make of a frame
+
+
+class Postprocess:
+    """Turns rows of output slots into objects. One instance per worker; not for several threads at once.
+
+    ``outputs`` has the ring of raw outputs of each model and ``max_batch`` the batch size it is laid out for, both by
+    the model's name. Mappings are read at use, so that the owner may add to them.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelSpec],
+        cameras: Sequence[CameraSpec],
+        outputs: Mapping[str, SlotRing],
+        max_batch: Mapping[str, int],
+        clock_ns: MonotonicClock,
+    ) -> None:
+        self._models = {model.name: model for model in models}
+        self._cameras = {camera.name: camera for camera in cameras}
+        self._outputs = outputs
+        self._max_batch = max_batch
+        self._clock_ns = clock_ns
+        self._heads: dict[str, Head] = {}
+        self._geometries: dict[str, tuple[tuple[str, int, int], Geometry]] = {}
+
+    def open(self) -> None:
+        """Make the heads. Raises UserError, with all problems at once, for layouts and cameras that can't be right."""
+        problems: list[str] = []
+        heads: dict[str, Head] = {}
+        for model in self._models.values():
+            try:
+                heads[model.name] = head_for(model)
+            except UserError as error:
+                problems += error.problems
+        for camera in self._cameras.values():
+            problems += self._problems_of(camera)
+        if problems:
+            raise UserError.of(problems)
+        self._heads = heads
+
+    def add_camera(self, camera: CameraSpec) -> None:
+        """Take a camera, or a new description of one, at run time. Raises UserError as ``open`` does."""
+        problems = self._problems_of(camera)
+        if problems:
+            raise UserError.of(problems)
+        self._cameras[camera.name] = camera
+        self._geometries.pop(camera.name, None)
+
+    def remove_camera(self, name: str) -> None:
+        """Forget a camera; frames of it that still come fail with ``post_failed``. Unknown names are no error."""
+        self._cameras.pop(name, None)
+        self._geometries.pop(name, None)
+
+    def step(self, message: PostTask) -> list[PostDone]:
+        """The objects of one task, and the frames of it that failed. Never raises for what a slot or a frame holds."""
+        started_at_ns = self._clock_ns()
+        objects: list[Objects] = []
+        failed: list[ItemFailed] = []
+        try:
+            views = self._views(message)
+        except BadItem as error:
+            failed = [ItemFailed(item.index, error.cause, error.detail) for item in message.items]
+        else:
+            for item in message.items:
+                try:
+                    objects.append(self._objects(message, item, views))
+                except BadItem as error:
+                    failed.append(ItemFailed(item.index, error.cause, error.detail))
+                except _NUMERIC as error:
+                    failed.append(ItemFailed(item.index, "post_failed", f"{type(error).__name__}: {error}"))
+        return [PostDone(message.task_id, objects, failed, started_at_ns, self._clock_ns())]
+
+    def flush(self) -> list[PostDone]:
+        """Nothing is ever held back."""
+        return []
+
+    def close(self) -> None:
+        """Forget everything of models and cameras; the rings belong to whoever made them."""
+        self._heads = {}
+        self._geometries = {}
+
+    def _problems_of(self, camera: CameraSpec) -> list[str]:
+        where = f"camera {camera.name}:"
+        model = self._models.get(camera.model)
+        if model is None:
+            known = ", ".join(self._models) or "none"
+            return [f"{where} model {camera.model!r} isn't loaded; give one of: {known}"]
+        problems = [
+            f"{where} {key} is {value:g}; give a number from 0 to 1"
+            for key, value in (("confidence", camera.confidence), ("iou", camera.iou))
+            if not 0 <= value <= 1
+        ]
+        if camera.max_objects < 1:
+            problems.append(f"{where} max_objects is {camera.max_objects}; give 1 or more")
+        problems += [
+            f"{where} class {class_id} is none of model {model.name}'s {len(model.labels)} labels; "
+            f"give ids from 0 to {len(model.labels) - 1}"
+            for class_id in camera.classes or ()
+            if not 0 <= class_id < len(model.labels)
+        ]
+        return problems
+
+    def _views(self, task: PostTask) -> list[NDArray[Any]]:
+        """All rows of the task's slot, whole or not: the items say which to read. Raises BadItem."""
+        model = self._models.get(task.model)
+        ring = self._outputs.get(task.model)
+        if model is None or ring is None or task.model not in self._heads:
+            raise BadItem("post_failed", f"model {task.model!r} isn't open in this worker")
+        if not 0 <= task.output_slot < ring.slots:
+            raise BadItem("post_failed", f"{ring.name} has no slot {task.output_slot}")
+        max_batch = self._max_batch[task.model]
+        return output_views(model, ring.read(task.output_slot, task.generation), max_batch, max_batch)
+
+    def _objects(self, task: PostTask, item: PostItem, views: list[NDArray[Any]]) -> Objects:
+        camera = self._cameras.get(item.camera)
+        if camera is None:
+            raise BadItem("post_failed", f"camera {item.camera!r} isn't known to this worker")
+        if not 0 <= item.index < len(views[0]):
+            raise BadItem("post_failed", f"row {item.index} of a slot laid out for {len(views[0])}")
+        head = self._heads[task.model]
+        rows = [view[item.index] for view in views]
+        try:
+            found, cut_before = head.candidates(rows, camera.confidence, camera.classes, TOP_K)
+        except (BadItem, *_NUMERIC):
+            self._check(task)  # numbers that make no sense because they are of two pictures are stale, not wrong
+            raise
+        self._check(task)
+
+        if head.suppresses:
+            best_first = suppress(found.boxes, found.scores, found.class_ids, camera.iou, camera.class_agnostic)
+        else:
+            best_first = np.argsort(-found.scores, kind="stable")
+        scores = found.scores[best_first]
+        if len(scores) and scores[0] > HIGHEST_SCORE:
+            raise BadItem(
+                "post_failed", f"score {scores[0]:.3g} is no probability; is the layout of model {task.model} right?"
+            )
+        boxes = self._geometry(camera, task.model, item).inverse(found.boxes[best_first])
+        # outside of the crop or picture: nothing is left of them after clipping. `not >` rather than `<=` is for NaN
+        visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+        if not visible.all():
+            boxes, scores, best_first = boxes[visible], scores[visible], best_first[visible]
+        keep = slice(camera.max_objects)
+        return Objects(
+            item.index,
+            np.ascontiguousarray(boxes[keep], "<f4").tobytes(),
+            np.minimum(scores[keep], 1).astype("<f4").tobytes(),
+            found.class_ids[best_first[keep]].astype("<i4").tobytes(),
+            cut_before,
+            max(len(scores) - camera.max_objects, 0),
+        )
+
+    def _check(self, task: PostTask) -> None:
+        self._outputs[task.model].check(task.output_slot, task.generation)
+
+    def _geometry(self, camera: CameraSpec, model_name: str, item: PostItem) -> Geometry:
+        """How this camera's pictures lie in the model's input; the last one is kept, sizes seldom change."""
+        key = (model_name, item.width, item.height)
+        kept = self._geometries.get(camera.name)
+        if kept is None or kept[0] != key:
+            model = self._models[model_name]
+            made = geometry(item.width, item.height, model.width, model.height, model.placement, camera.roi)
+            kept = self._geometries[camera.name] = (key, made)
+        return kept[1]

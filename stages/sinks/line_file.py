@@ -1,0 +1,229 @@
+"""Owns a file of whole lines: opening, flushing, rotation by size, a full disk. Does not own what is in the lines."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import select
+import stat
+from pathlib import Path
+
+from stages.errors import StageDead, UserError
+
+BUFFER_BYTES = 64 * 1024
+
+
+class LineFile:
+    """Appends lines; nobody ever sees a torn one at a place where the writing has stopped.
+
+    What is there is kept until ``begin`` or the first line: a run that is refused for another reason changes nothing.
+    Then a file of that name is begun anew, or with ``append`` gone on with (less a line that a crash has torn off at
+    its end). With ``rotate_bytes`` nothing is ever overwritten: what is there at the start, and later each file that
+    the next line would make larger than that, is renamed: ``out.jsonl`` to ``out.1.jsonl``, the next one to
+    ``out.2.jsonl`` and so on, so the numbers count up with time.
+
+    Pipes and devices can be written too (``/dev/stdout``); they are not rotated.
+    """
+
+    def __init__(self, path: Path, *, rotate_bytes: int | None = None, append: bool = False) -> None:
+        self.path = path
+        self._rotate_bytes = rotate_bytes
+        self._append = append
+        self._fd = -1
+        self._regular = True
+        self._created = False
+        self._begun = False
+        self._size = 0  # of the file as far as it is written
+        self._number = 0  # of the last file rotated away
+        self._buffer = bytearray()
+
+    def open(self) -> None:
+        """Open, so that a mistake shows at the start; raises UserError."""
+        if self._fd >= 0:
+            return
+        try:
+            self._open()
+        except OSError as error:
+            self.abandon()
+            raise UserError(f"can't write to {self.path}: {self._why(error)}") from None
+        except ValueError:  # a zero byte
+            raise UserError(f"can't write to {str(self.path)!r}: no file can have that name; choose another") from None
+
+    def _open(self) -> None:
+        # O_NONBLOCK: a pipe without reader, or a full one, must not stop the run here. It means nothing for files.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        self._begun = self._created = False
+        try:
+            self._fd = os.open(self.path, flags)
+        except FileNotFoundError:
+            self._fd = os.open(self.path, flags | os.O_CREAT, 0o666)
+            self._created = True
+        self._regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        if self._regular:
+            self.path = self.path.resolve()  # a symbolic link stays one, what it names is rotated
+            self._lock()
+
+    def _lock(self) -> None:
+        """Two runs that write to one file would spoil both; systems without locks are trusted."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(errno.ETXTBSY, "another run is writing to it") from None
+        except OSError:
+            pass
+
+    def begin(self) -> None:
+        """Make room for the first line. Raises StageDead."""
+        if self._begun or self._fd < 0:
+            return
+        self._begun = True
+        if not self._regular:
+            return
+        try:
+            self._size = os.fstat(self._fd).st_size
+            if self._rotate_bytes is not None:
+                self._number = self._last_number()
+                if self._size:
+                    self._rotate()
+            elif self._append:
+                self._cut_torn_line()
+            else:
+                os.ftruncate(self._fd, 0)
+                self._size = 0
+        except OSError as error:
+            raise self._dead(error) from error
+
+    @property
+    def ready(self) -> bool:
+        """Whether another line can be taken without blocking. Files always can."""
+        return len(self._buffer) < BUFFER_BYTES or self.flush()
+
+    def append(self, line: bytes) -> None:
+        """Take a line, its end included. Raises StageDead when the file can't be written any more."""
+        self.begin()
+        if self._must_rotate(len(line)):
+            self.flush()
+            try:
+                self._rotate()
+            except OSError as error:
+                raise self._dead(error) from error
+        self._buffer += line
+        if len(self._buffer) >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Write what is held; False when not all could be written without blocking. Raises StageDead."""
+        if not self._buffer or self._fd < 0:
+            return True
+        written = 0
+        try:
+            while written < len(self._buffer):
+                with memoryview(self._buffer) as view:
+                    written += os.write(self._fd, view[written:])
+        except BlockingIOError:
+            self._settle(written)
+            return False
+        except OSError as error:
+            raise self._failed(error, written) from error
+        self._settle(written)
+        return True
+
+    def close(self, wait_ms: int = 0) -> int:
+        """Write what is held, for at most ``wait_ms`` if the reader of a pipe is slow; number of lines lost."""
+        if self._fd < 0:
+            return 0
+        try:
+            if not self.flush() and wait_ms > 0:
+                poller = select.poll()
+                poller.register(self._fd, select.POLLOUT)
+                while poller.poll(wait_ms) and not self.flush():
+                    pass
+            return self._buffer.count(b"\n")
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release the file; what is held is forgotten, and a file that was made for nothing removed."""
+        self._buffer.clear()
+        if self._created and not self._begun:
+            self.path.unlink(missing_ok=True)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _settle(self, written: int) -> None:
+        del self._buffer[:written]
+        self._size += written
+
+    def _failed(self, error: OSError, written: int) -> StageDead:
+        """Take back the part of a line that was written, so that the file stays readable to its end."""
+        whole = self._buffer.rfind(b"\n", 0, written) + 1
+        lost = self._buffer.count(b"\n", whole)
+        if self._regular and whole < written:
+            try:
+                os.ftruncate(self._fd, self._size + whole)
+            except OSError:
+                lost += 1  # the torn line stays; nothing more can be done on a broken disk
+        self.abandon()
+        return self._dead(error, lost)
+
+    def _dead(self, error: OSError, lost: int = 0) -> StageDead:
+        what = "nobody reads it any more" if error.errno == errno.EPIPE else self._why(error)
+        tail = f"; {lost} {'line is' if lost == 1 else 'lines are'} missing at its end" if lost else ""
+        return StageDead(f"can't go on writing to {self.path}: {what}{tail}")
+
+    def _must_rotate(self, more: int) -> bool:
+        held = self._size + len(self._buffer)
+        return self._regular and self._rotate_bytes is not None and held > 0 and held + more > self._rotate_bytes
+
+    def _rotate(self) -> None:
+        self._number += 1
+        self.path.rename(self._numbered(self._number))
+        fresh = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        os.close(self._fd)
+        self._fd, self._size = fresh, 0
+        self._lock()
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
+
+    def _last_number(self) -> int:
+        pattern = re.compile(re.escape(self.path.stem) + r"\.([0-9]{1,9})" + re.escape(self.path.suffix))
+        found = (pattern.fullmatch(sibling.name) for sibling in self.path.parent.iterdir())
+        return max((int(match[1]) for match in found if match), default=0)
+
+    def _cut_torn_line(self) -> None:
+        with self.path.open("rb") as file:
+            end = self._size
+            while end > 0:
+                start = max(0, end - BUFFER_BYTES)
+                file.seek(start)
+                at = file.read(end - start).rfind(b"\n")
+                if at >= 0:
+                    end = start + at + 1
+                    break
+                end = start
+        if end < self._size:
+            os.ftruncate(self._fd, end)
+            self._size = end
+
+    def _why(self, error: OSError) -> str:
+        match error.errno:
+            case errno.ENOENT:
+                return f"there is no folder {self.path.parent}; create it (mkdir -p), or choose another path"
+            case errno.EISDIR:
+                return "that is a folder; name a file in it"
+            case errno.ETXTBSY:
+                return "another run is writing to it; end it, or choose another path"
+            case errno.ENXIO:
+                return "nobody reads this pipe; start its reader first"
+            case errno.EACCES | errno.EPERM | errno.EROFS:
+                return f"no permission ({error.strerror}); choose a path that you may write to"
+            case errno.ENOSPC | errno.EDQUOT:
+                return "the disk is full; free some space"
+            case errno.EFBIG:
+                return "the file is as large as the system allows; let it rotate by size"
+            case _:
+                return f"{error.strerror or error}; choose another path"

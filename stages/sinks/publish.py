@@ -1,0 +1,248 @@
+"""Owns the publishing socket: binding it, what a full subscriber means, delivery at the end. Does not own the messages.
+
+Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experiment with libzmq 4.3.5 and is relied on:
+
+- With ``XPUB_NODROP`` a send fails with EAGAIN, and nobody gets the message, as soon as one subscriber of its topic is
+  full. Without it the full subscriber misses the message silently, *and libzmq sets it aside until it has taken half of
+  its queue: all that time sends succeed, with NODROP too, and it misses them all.* So the loss of one subscriber can't
+  be counted from errors alone; ``Marks`` tell how long it lasts, and ``lost_messages`` counts every message published
+  meanwhile: an upper bound.
+- ZeroMQ's own heartbeats must stay off: a subscriber that is slow but alive stops reading, so it does not see the ping,
+  and is cut off with all that was queued for it. TCP's keep-alive finds dead hosts while nothing is queued for them;
+  the system's retransmission limit (about 15 minutes) finds the others. Until then each costs one queue of memory.
+- ``Context.term()`` returns when every subscriber's connection has taken every message, or linger has run out.
+- Binding ``ipc://PATH`` deletes whatever file is at PATH, and takes a living publisher's address away in silence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import zmq
+
+from stages.errors import StageDead
+from stages.messages import ExternalMessage, Heartbeat
+from stages.sinks.address import parse_address
+from stages.sinks.audience import Audience
+from stages.sinks.binding import bind_socket, release_address
+from stages.sinks.encode import Packer
+from stages.sinks.marks import Marks
+
+NS_PER_MS = 1_000_000
+GRACE_MS = 50  # linger beyond the deadline, so that what is held can be counted before it is thrown away
+TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which takes milliseconds
+KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
+MAX_INBOUND_BYTES = 4096  # subscriptions are short; a peer that sends more is no subscriber
+
+
+class PublishSink:
+    """A sink that publishes to any number of subscribers.
+
+    ``lossless`` (recorded input): a full subscriber holds up the run; only when it has taken nothing for ``stall_ms``
+    the others go on without it. Otherwise (live input) nobody waits for anybody. Either way a subscriber that keeps up
+    again gets everything again. ``join_ms``: messages are taken only this long after ``open``, so that subscribers who
+    waited for the address to appear (they try every 100 ms) miss nothing. Use from one thread.
+    """
+
+    def __init__(
+        self,
+        bind: str,
+        *,
+        clock_ns: Callable[[], int],
+        lossless: bool,
+        hwm: int = 10_000,
+        trace: bool = False,
+        join_ms: int = 300,
+        stall_ms: int = 5000,
+    ) -> None:
+        self._bind = bind
+        self._clock_ns = clock_ns
+        self._lossless = lossless
+        self._hwm = max(1, hwm)
+        self._trace = trace
+        self._join_ns = join_ms * NS_PER_MS
+        self._stall_ns = stall_ms * NS_PER_MS
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._packer = Packer()
+        self._marks = Marks(self._hwm)
+        self._audience = Audience()
+        self._held: tuple[ExternalMessage, bytes, bytes] | None = None  # refused before: encoded once only
+        self._early_beat: Heartbeat | None = None
+        self._joined_ns = 0
+        self._blocked_ns: int | None = None  # since when nobody has taken anything, while a message waits
+        self._sent = 0
+        self._lossy_until_left = 0  # a subscriber is set aside until this message has left; 0: none is
+        self.lost_messages = 0
+        self.address = ""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"publish {self.address or self._bind}"
+
+    @property
+    def subscribers(self) -> int:
+        """Connections that have subscribed to something, as of the last ``service``."""
+        return self._audience.count
+
+    def open(self) -> None:
+        """Bind; raises UserError when the address can't be had. ``address`` then holds the real port."""
+        if self._socket is not None:
+            return
+        address = parse_address(self._bind, bind=True)
+        self._context = zmq.Context()
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.XPUB)
+        try:
+            socket.linger = 0  # until close() decides otherwise: no exit hangs on a subscriber
+            socket.sndhwm = self._hwm
+            socket.maxmsgsize = MAX_INBOUND_BYTES
+            socket.setsockopt(zmq.XPUB_NODROP, 1)
+            for option, value in KEEPALIVE.items():
+                socket.setsockopt(option, value)
+            self._audience.open(self._context, socket)
+            self.address = bind_socket(socket, address)
+        except BaseException:
+            self._audience.close()
+            socket.close(0)
+            self._context.term()
+            self._context = None
+            raise
+        self._socket = socket
+        self._marks = Marks(self._hwm)
+        self._sent = self._lossy_until_left = self.lost_messages = 0
+        self._held = self._early_beat = self._blocked_ns = None
+        self._joined_ns = self._clock_ns() + self._join_ns
+
+    def take(self, message: ExternalMessage) -> bool:
+        """Publish, or give False: too early (``join_ms``), or a subscriber is full and may hold up the run.
+
+        Heartbeats are always taken: one that finds a full subscriber is left out, because the next one says the same
+        and a queue of them would only cost that subscriber detections.
+        """
+        if self._clock_ns() < self._joined_ns:
+            if isinstance(message, Heartbeat):
+                self._early_beat = message
+                return True
+            return False
+        self._send_early_beat()
+        if isinstance(message, Heartbeat):
+            self._send(*self._packer.packed(message))
+            return True
+        if self._held is None or self._held[0] is not message:
+            self._held = (message, *self._packer.packed(message, trace=self._trace))
+        _, topic, body = self._held
+        if not self._send(topic, body):
+            if not self._may_lose():
+                return False
+            self._send_lossy(topic, body)
+        self._held = self._blocked_ns = None
+        return True
+
+    def service(self) -> None:
+        """Count subscribers, and look whether full ones keep up again."""
+        self._open_socket()
+        try:
+            self._audience.look()
+        except zmq.ZMQError as error:
+            raise StageDead(f"{self.name}: {error}") from error
+        self._marks.advance()
+        if self._clock_ns() >= self._joined_ns:
+            self._send_early_beat()
+
+    def close(self, deadline_ns: int) -> str:
+        """Wait until every subscriber's connection has taken everything, but not beyond the deadline.
+
+        "Taken" means handed to the operating system, which delivers it also after this process has ended.
+        """
+        if self._socket is None or self._context is None:
+            return ""
+        left_ms = max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS)
+        self._audience.close()
+        self._socket.close(left_ms + GRACE_MS)
+        self._socket = None
+        # term() takes no deadline of its own; in a thread, nothing that libzmq does can hang the exit.
+        ending = threading.Thread(target=self._context.term, name="campipe-publish-end", daemon=True)
+        ending.start()
+        while ending.is_alive() and self._clock_ns() < deadline_ns:
+            ending.join(0.01)
+            self._marks.advance()
+        behind = self._marks.behind(self._sent) if ending.is_alive() else 0
+        if ending.is_alive():
+            ending.join(GRACE_MS / 1000 / 2)
+            behind = behind if ending.is_alive() else 0
+        ending.join(TERM_WAIT_S)
+        self._context = None
+        release_address(self.address)
+        if behind == 0:
+            return ""
+        return (
+            f"{self.name}: up to {behind} {'message' if behind == 1 else 'messages'} could not be delivered within "
+            f"{left_ms} ms, because a subscriber did not take them"
+        )
+
+    def _open_socket(self) -> zmq.Socket[bytes]:
+        if self._socket is None:
+            raise StageDead(f"{self.name} is not open")
+        return self._socket
+
+    def _send_early_beat(self) -> None:
+        if self._early_beat is not None:
+            beat, self._early_beat = self._early_beat, None
+            self._send(*self._packer.packed(beat))
+
+    def _send(self, topic: bytes, body: bytes) -> bool:
+        """Give to all, or to none (False) when one of them is full."""
+        socket = self._open_socket()
+        set_aside = self._lossy_until_left > 0 and self._someone_is_set_aside()
+        tracker: zmq.MessageTracker | None = None
+        try:
+            if self._marks.due(topic):
+                frame = zmq.Frame(body, track=True, copy=False, copy_threshold=0)
+                socket.send(topic, zmq.DONTWAIT | zmq.SNDMORE)
+                tracker = socket.send(frame, zmq.DONTWAIT, copy=False, track=True)
+            else:
+                socket.send_multipart((topic, body), zmq.DONTWAIT)
+        except zmq.Again:
+            socket.get(zmq.EVENTS)  # makes libzmq look at what subscribers have taken meanwhile; sends alone may not
+            return False
+        except zmq.ZMQError as error:
+            raise StageDead(f"{self.name}: {error}") from error
+        self._sent += 1
+        self._marks.sent(topic, self._sent, tracker)
+        self.lost_messages += set_aside
+        return True
+
+    def _send_lossy(self, topic: bytes, body: bytes) -> None:
+        """Give to all but those that are full: libzmq sets them aside until they have taken half of their queue."""
+        socket = self._open_socket()
+        socket.setsockopt(zmq.XPUB_NODROP, 0)
+        try:
+            self._lossy_until_left = 0  # counted here, not in _send
+            if self._send(topic, body):
+                self.lost_messages += 1
+        finally:
+            socket.setsockopt(zmq.XPUB_NODROP, 1)
+        # Some marks later than half of the queue, so that there is one among the messages that they still have to take,
+        # but none of messages that they were not given.
+        last_given = self._sent - 1
+        self._lossy_until_left = max(1, min(last_given, last_given - self._hwm // 2 + 4 * self._marks.every))
+
+    def _someone_is_set_aside(self) -> bool:
+        oldest = self._marks.oldest_held
+        if oldest is None or oldest > self._lossy_until_left:
+            self._lossy_until_left = 0
+            self._open_socket().get(zmq.EVENTS)  # else libzmq may learn only a millisecond later that it has room again
+        return self._lossy_until_left > 0
+
+    def _may_lose(self) -> bool:
+        """Whether the message that can't be sent may be lost to those who are full."""
+        if not self._lossless:
+            return True
+        now_ns = self._clock_ns()
+        # A queue opens again only when half of it is taken, which a slow subscriber may need long for: it is stalled
+        # when none of the messages in it moves, not when this one has to wait.
+        if self._marks.advance() or self._blocked_ns is None:
+            self._blocked_ns = now_ns
+        return now_ns - self._blocked_ns >= self._stall_ns

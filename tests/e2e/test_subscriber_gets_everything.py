@@ -1,0 +1,81 @@
+"""A plain pyzmq + msgpack program, started first, gets every frame once, in order, until the stream's end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import zmq
+
+FRAMES = 100
+
+
+def test_plain_subscriber_started_before_replay(campipe: Callable[..., Any], media_dir: Path, tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/out"
+    context = zmq.Context()
+    socket = context.socket(zmq.SUB)
+    socket.connect(address)
+    socket.subscribe(b"")
+    done = campipe("replay", *[media_dir / "street.mp4"] * 2, "--publish", address)
+    assert done.returncode == 0, done.stderr
+    seqs: dict[str, list[int]] = {}
+    states: dict[str, list[str]] = {}
+    beats = 0
+    while socket.poll(500):
+        topic, data = socket.recv_multipart()
+        message = msgpack.unpackb(data)
+        assert message["v"] == 1
+        kind, _, camera = topic.decode().partition("/")
+        assert kind == message["type"]
+        if kind == "detections":
+            assert states[camera] == ["started"], "detections come between started and ended"
+            seqs.setdefault(camera, []).append(message["seq"])
+            assert {"pts_ns", "captured_ns", "width", "height", "model", "objects", "epoch"} <= message.keys()
+            for found in message["objects"]:
+                x1, y1, x2, y2 = found["box"]
+                assert 0 <= x1 < x2 <= message["width"]
+                assert 0 <= y1 < y2 <= message["height"]
+        elif kind == "status":
+            states.setdefault(camera, []).append(message["state"])
+            if message["state"] == "ended":
+                ledger = message["ledger"]
+                assert ledger == {"decoded": FRAMES, "published": FRAMES, "dropped": {}, "in_flight": 0}
+        else:
+            beats += 1
+    socket.close(0)
+    context.term()
+    assert seqs == {"street": list(range(FRAMES)), "street-2": list(range(FRAMES))}
+    assert states == {"street": ["started", "ended"], "street-2": ["started", "ended"]}
+    assert beats > 0
+
+
+def test_the_ten_lines_of_the_readme_work(campipe: Callable[..., Any], media_dir: Path, tmp_path: Path) -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    programs = [block.split("```")[0] for block in readme.split("```python\n")[1:]]
+    plain = next(program for program in programs if "msgpack" in program and "zmq" in program)
+    assert len(plain.strip().splitlines()) <= 12
+    port = free_port()
+    script = tmp_path / "reader.py"
+    script.write_text(plain.replace("5600", str(port)))
+    reader = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    try:
+        done = campipe("replay", media_dir / "street.mp4", "--publish", f"tcp://127.0.0.1:{port}")
+        assert done.returncode == 0, done.stderr
+        time.sleep(0.5)
+    finally:
+        reader.terminate()
+        out, _ = reader.communicate(timeout=10)
+    assert "person" in out
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

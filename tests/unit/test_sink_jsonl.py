@@ -1,0 +1,379 @@
+"""The JSON Lines sink on real files: content, order, rotation, refusals, a full disk, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.errors import StageDead, UserError
+from stages.messages import Detections, Heartbeat, Status, Trace
+from stages.sinks.jsonl import JsonlSink
+
+
+def detections(seq: int, camera: str = "a", trace: Trace | None = None, label: str = "m") -> Detections:
+    return Detections(
+        camera=camera,
+        epoch=0,
+        seq=seq,
+        pts_ns=seq * 40_000_000,
+        captured_ns=0,
+        clock="file",
+        width=8,
+        height=6,
+        model=label,
+        objects=[],
+        trace=trace,
+    )
+
+
+def status(state: Any, camera: str = "a") -> Status:
+    return Status(camera=camera, epoch=0, state=state, cause=state, detail="", time_ns=time.time_ns())
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., JsonlSink]]:
+    made: list[JsonlSink] = []
+
+    def make(path: Path | str, cameras: tuple[str, ...] = ("a",), **settings: Any) -> JsonlSink:
+        made.append(JsonlSink(str(path), cameras=cameras, clock_ns=time.monotonic_ns, **settings))
+        made[-1].open()
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close(0)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    assert data == b"" or data.endswith(b"\n"), "torn line"
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def soon() -> int:
+    return time.monotonic_ns() + 2_000_000_000
+
+
+def test_lines_hold_the_message_and_nothing_that_differs_from_run_to_run(tmp_path: Path, make: Any) -> None:
+    contents = []
+    for run in range(2):
+        sink = make(tmp_path / f"{run}.jsonl")
+        trace = Trace(**dict.fromkeys(Trace.__struct_fields__, float(run)))
+        for message in (
+            status("started"),
+            detections(0, trace=trace),
+            Heartbeat(time_ns=run, uptime_ns=0, cameras={}, lost_messages=0),
+            detections(1),
+            status("ended"),
+        ):
+            assert sink.take(message)
+        assert sink.close(soon()) == ""
+        contents.append((tmp_path / f"{run}.jsonl").read_bytes())
+    assert contents[0] == contents[1]
+    assert lines(tmp_path / "0.jsonl") == [
+        {
+            "type": "detections",
+            "v": 1,
+            "camera": "a",
+            "epoch": 0,
+            "seq": seq,
+            "pts_ns": seq * 40_000_000,
+            "captured_ns": 0,
+            "clock": "file",
+            "width": 8,
+            "height": 6,
+            "model": "m",
+            "objects": [],
+            "corrupt": False,
+        }
+        for seq in range(2)
+    ]
+
+
+def test_statuses_are_written_when_asked_for(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "x.jsonl", status=True)
+    for message in (status("started"), detections(0), status("ended")):
+        sink.take(message)
+    sink.close(soon())
+    assert [line.get("state", "-") for line in lines(tmp_path / "x.jsonl")] == ["started", "-", "ended"]
+
+
+def test_service_brings_lines_to_the_file_without_another_message(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "x.jsonl")
+    sink.take(detections(0))
+    sink.service()
+    assert [line["seq"] for line in lines(tmp_path / "x.jsonl")] == [0]
+
+
+def test_one_file_per_camera(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "{camera}" / "found-{camera}.jsonl", ("a", "b"))
+    for seq in range(3):
+        sink.take(detections(seq, "a"))
+        sink.take(detections(seq, "b"))
+    sink.take(detections(0, "late"))
+    sink.close(soon())
+    for camera, count in (("a", 3), ("b", 3), ("late", 1)):
+        found = lines(tmp_path / camera / f"found-{camera}.jsonl")
+        assert [(line["camera"], line["seq"]) for line in found] == [(camera, seq) for seq in range(count)]
+
+
+def test_a_file_of_the_same_name_is_begun_anew(tmp_path: Path, make: Any) -> None:
+    for count in (3, 1):
+        sink = make(tmp_path / "x.jsonl")
+        for seq in range(count):
+            sink.take(detections(seq))
+        sink.close(soon())
+        assert len(lines(tmp_path / "x.jsonl")) == count
+
+
+def test_a_run_that_found_nothing_leaves_an_empty_file_and_no_old_results(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "x.jsonl").write_text("old\n")
+    sink = make(tmp_path / "x.jsonl")
+    sink.service()
+    sink.close(soon())
+    assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
+def test_a_run_refused_for_another_reason_changes_no_file(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "old.jsonl").write_text("old\n")
+    for name in ("old.jsonl", "new.jsonl"):
+        make(tmp_path / name).close(soon())
+    assert (tmp_path / "old.jsonl").read_text() == "old\n"
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_append_goes_on_with_the_file_and_cuts_a_line_that_a_crash_has_torn(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"seq":0}\n{"seq":1}\n{"se' + b"x" * 200_000)
+    for seq in (2, 3):
+        sink = make(path, append=True)
+        sink.take(detections(seq))
+        sink.close(soon())
+    assert [line["seq"] for line in lines(path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"x" * 70_000])
+def test_append_to_a_file_without_any_whole_line(tmp_path: Path, make: Any, content: bytes) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content)
+    sink = make(tmp_path / "x.jsonl", append=True)
+    sink.take(detections(0))
+    sink.close(soon())
+    assert [line["seq"] for line in lines(tmp_path / "x.jsonl")] == [0]
+
+
+def test_rotation_by_size_keeps_every_line_in_files_numbered_upwards(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "out.jsonl", rotate_bytes=1000)
+    for seq in range(40):
+        sink.take(detections(seq))
+        if seq % 3 == 0:
+            sink.service()
+    sink.close(soon())
+    files = [tmp_path / f"out.{number}.jsonl" for number in range(1, len(list(tmp_path.iterdir())))]
+    files.append(tmp_path / "out.jsonl")
+    assert len(files) > 5
+    assert [line["seq"] for path in files for line in lines(path)] == list(range(40))
+    assert all(0 < path.stat().st_size <= 1000 for path in files)
+
+
+def test_rotation_never_overwrites_what_earlier_runs_have_left(tmp_path: Path, make: Any) -> None:
+    for run in range(3):
+        sink = make(tmp_path / "out.jsonl", rotate_bytes=1_000_000)
+        sink.take(detections(run))
+        sink.close(soon())
+    (tmp_path / "out.99.jsonl.bak").write_text("")
+    (tmp_path / "out.x.jsonl").write_text("")
+    found = {path.name: lines(path)[0]["seq"] for path in tmp_path.iterdir() if path.stat().st_size}
+    assert found == {"out.1.jsonl": 0, "out.2.jsonl": 1, "out.jsonl": 2}
+
+
+def test_a_line_longer_than_the_limit_has_a_file_of_its_own(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "out.jsonl", rotate_bytes=10)
+    for seq in range(3):
+        sink.take(detections(seq))
+    sink.close(soon())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.1.jsonl", "out.2.jsonl", "out.jsonl"]
+
+
+def test_what_a_symbolic_link_names_is_written_and_rotated_beside_itself(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "x.jsonl").write_text("{}\n")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real" / "x.jsonl")
+    sink = make(tmp_path / "link.jsonl", rotate_bytes=100_000)
+    sink.take(detections(5))
+    sink.close(soon())
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert [line["seq"] for line in lines(tmp_path / "real" / "x.jsonl")] == [5]
+    assert (tmp_path / "real" / "x.1.jsonl").read_text() == "{}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("missing/x.jsonl", "create it (mkdir -p)"),
+        (".", "that is a folder"),
+        ("file/x.jsonl", "choose another path"),
+        ("x" * 300, "choose another path"),
+        ("x\0y", "no file can have that name"),
+        ("/proc/x.jsonl", ""),
+    ],
+)
+def test_paths_that_cannot_be_written(tmp_path: Path, make: Any, path: str, says: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError) as error:
+        make(tmp_path / path)
+    [problem] = error.value.problems
+    assert says in problem
+    assert "can't write to" in problem
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_file_that_may_not_be_written(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "x.jsonl").touch(0o444)
+    with pytest.raises(UserError, match="no permission"):
+        make(tmp_path / "x.jsonl")
+
+
+def test_all_files_that_cannot_be_written_are_told_at_once_and_none_is_left_open(tmp_path: Path, make: Any) -> None:
+    for camera in ("b", "c"):
+        (tmp_path / f"{camera}.jsonl").mkdir()
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(UserError) as error:
+        make(tmp_path / "{camera}.jsonl", ("a", "b", "c"))
+    assert len(error.value.problems) == 2
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+@pytest.mark.parametrize("camera", ["a/b", "..", "../x"])
+def test_a_camera_cannot_lead_out_of_the_folder(tmp_path: Path, make: Any, camera: str) -> None:
+    with pytest.raises(UserError, match="rename the camera"):
+        make(tmp_path / "{camera}", (camera,))
+
+
+def test_two_runs_cannot_write_one_file(tmp_path: Path, make: Any) -> None:
+    first = make(tmp_path / "x.jsonl", rotate_bytes=300)
+    for seq in range(2):
+        with pytest.raises(UserError, match="another run is writing"):
+            make(tmp_path / "x.jsonl")
+        first.take(detections(seq))
+        first.service()
+    first.close(soon())
+    make(tmp_path / "x.jsonl").close(soon())
+
+
+def test_merged_and_one_file_per_camera_contradict_each_other(tmp_path: Path, make: Any) -> None:
+    with pytest.raises(UserError, match="nothing to merge"):
+        make(tmp_path / "{camera}.jsonl", merged=True)
+
+
+def test_a_full_disk_is_told_once_clearly_and_counted(make: Any) -> None:
+    sink = make("/dev/full")
+    sink.take(detections(0))
+    sink.take(detections(1))
+    with pytest.raises(StageDead, match=r"/dev/full: the disk is full; free some space; 2 lines are missing"):
+        sink.service()
+    with pytest.raises(StageDead, match="the disk is full"):
+        sink.take(detections(2))
+    sink.service()
+    assert sink.close(soon()) == ""
+
+
+def test_a_disk_that_becomes_full_in_the_middle_of_a_line_leaves_whole_lines_only(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "x.jsonl"
+    sink = make(path)
+    sink.take(detections(0))
+    sink.service()
+    size = path.stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for seq in range(1, 5):
+        sink.take(detections(seq))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size * 2 + size // 2, hard))
+        with pytest.raises(StageDead, match="3 lines are missing"):
+            sink.service()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [line["seq"] for line in lines(path)] == [0, 1]
+
+
+def test_a_pipe_whose_reader_is_slow_makes_the_run_wait_and_loses_nothing(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "pipe")
+    seq = 0
+    while sink.take(detections(seq, label="m" * 1000)):
+        seq += 1
+        assert seq < 10_000
+    data = bytearray()
+
+    def read() -> None:
+        os.set_blocking(reader, True)
+        while piece := os.read(reader, 65536):
+            data.extend(piece)
+        os.close(reader)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not sink.take(detections(seq, label="m" * 1000)):
+        time.sleep(0.001)
+    assert sink.close(soon()) == ""
+    thread.join(10)
+    assert [json.loads(line)["seq"] for line in data.splitlines()] == list(range(seq + 1))
+
+
+def test_a_pipe_that_is_not_read_to_the_end_is_told_with_a_count(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "pipe")
+    seq = 0
+    while sink.take(detections(seq, label="m" * 1000)):
+        seq += 1
+    began = time.monotonic()
+    said = sink.close(time.monotonic_ns() + 100_000_000)
+    assert time.monotonic() - began < 1
+    assert "lines were not read in time" in said
+    os.close(reader)
+
+
+def test_pipes_without_reader(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="start its reader first"):
+        make(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "pipe")
+    os.close(reader)
+    sink.take(detections(0))
+    with pytest.raises(StageDead, match="nobody reads it any more"):
+        sink.service()
+
+
+def test_merged_order_is_that_of_time_and_then_of_the_cameras(tmp_path: Path, make: Any) -> None:
+    orders = [
+        [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2)],
+        [("b", 0), ("b", 1), ("a", 0), ("a", 1), ("a", 2)],
+    ]
+    for name, order in enumerate(orders):
+        sink = make(tmp_path / f"{name}.jsonl", ("a", "b"), merged=True)
+        for camera, seq in order:
+            sink.take(detections(seq, camera))
+        sink.close(soon())
+        found = [(line["seq"], line["camera"]) for line in lines(tmp_path / f"{name}.jsonl")]
+        assert found == [(0, "a"), (0, "b"), (1, "a"), (1, "b"), (2, "a")]
+
+
+def test_merged_lines_leave_when_a_camera_has_ended(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path / "x.jsonl", ("a", "b"), merged=True)
+    sink.take(detections(0, "a"))
+    sink.service()
+    assert lines(tmp_path / "x.jsonl") == []
+    sink.take(status("failed", "b"))
+    sink.service()
+    assert [line["camera"] for line in lines(tmp_path / "x.jsonl")] == ["a"]
