@@ -61,17 +61,14 @@ def run(args: argparse.Namespace) -> int:
 def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], list[str]]:
     """Facts by camera, seconds to load by device, and the problems of those that are missing from these."""
     import multiprocessing
-    from typing import cast
 
     from pipeline.runtime.isolated import call_in_process
-    from pipeline.runtime.supervisor import bare_main, stop_forkserver
+    from pipeline.runtime.supervisor import stop_forkserver
     from stages.decode.probe import probe
 
     spawn = multiprocessing.get_context("spawn")
-    # Its processes cost milliseconds once the decoder is loaded; to the function it is the same kind of context.
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["stages.decode.probe"])
-    quick = cast("multiprocessing.context.SpawnContext", forkserver)
+    quick = multiprocessing.get_context("forkserver")  # its processes cost milliseconds once the decoder is loaded
+    quick.set_forkserver_preload(["stages.decode.probe"])
 
     def try_source(camera: CameraSpec) -> SourceFacts:
         return call_in_process(quick, SOURCE_TIMEOUT_S, probe, camera)
@@ -81,9 +78,8 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], li
         return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches)
 
     try:
-        with bare_main():  # around all threads, for each of their calls puts back what it found
-            sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras})
-            loads, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
+        sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras})
+        loads, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
     finally:
         stop_forkserver()
     problems = [f"camera {name}: {problem}" for name, found in bad_sources.items() for problem in found]

@@ -45,12 +45,12 @@ def check(
         path = each["loc"]
         at = node.nearest(path)
         known = [*(elsewhere if len(path) == 1 else ()), *_keys(section, path[:-1])]
-        if problem := _problem(each, at, _schema_at(section, path), known):
+        if told := _problem(each, at, _schema_at(section, path), known):
             key = _join(prefix, key_text(path))
             if each["type"] in ("extra_forbidden", "missing"):
-                problems.add(at.place, key, problem)
+                problems.add(at.place, key, told)
             else:
-                problems.add_node(at, key, problem)
+                problems.add_node(at, key, told)
     return None
 
 
@@ -74,11 +74,6 @@ def _problem(error: ErrorDetails, node: Node, schema: Mapping[str, Any], known: 
     if kind.endswith("_type") or kind in _NOT_OF_A_KIND:
         return _type_problem(node.value, schema)
     return f"is out of bounds; write {expected(schema)}"
-
-
-_NOT_OF_A_KIND
-        text = _type_problem(node.value, schema) if wrong_type else f"is out of bounds; write {expected(schema)}"
-    problems.add_node(node, key, text)
 
 
 _NOT_OF_A_KIND = ("int_from_float", "literal_error", "described")

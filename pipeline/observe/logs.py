@@ -16,6 +16,7 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Literal, TextIO
 from urllib.parse import quote
@@ -35,6 +36,27 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction m
 _lock = threading.Lock()
 _secrets: set[str] = set()
 _secret_pattern: re.Pattern[str] | None = None
+_settings: tuple[LogFormat, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How this process logs, to be handed to its workers. The repr shows no secret."""
+
+    log_format: LogFormat
+    level: str
+    secrets: frozenset[str] = field(repr=False)
+
+    def apply(self) -> None:
+        """Log alike in this process, for good."""
+        for secret in self.secrets:
+            register_secret(secret)
+        configure(self.log_format, self.level)
+
+
+def settings() -> LogSettings | None:
+    """What ``configure`` was told, None where it was not called: then logging is the embedding program's business."""
+    return LogSettings(*_settings, frozenset(_secrets)) if _settings else None
 
 
 def register_secret(value: str) -> None:
@@ -203,6 +225,8 @@ def configure(
 
     ``level`` is one of ``LEVELS`` and holds for campipe's own loggers.
     """
+    global _settings
+    earlier, _settings = _settings, (log_format, level)
     handler = StderrHandler(stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -216,6 +240,8 @@ def configure(
     logging.captureWarnings(True)
 
     def undo() -> None:
+        global _settings  # noqa: PLW0603 - see above
+        _settings = earlier
         root.removeHandler(handler)
         for logger, old in before:
             logger.setLevel(old)

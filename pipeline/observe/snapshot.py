@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CameraSnapshot:
-    """One camera now. Rates are frames per second over the last seconds; ``age_ms`` is decoded-to-published of the newest."""
+    """One camera now. Rates: frames per second over the last seconds; ``age_ms``: decoded to published, the newest."""
 
     name: str
     state: str  # starting | streaming | ended | failed | restarting

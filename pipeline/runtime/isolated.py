@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ParamSpec, TypeVar
 
-from pipeline.runtime.supervisor import bare_main
+from pipeline.runtime.supervisor import starting_processes
 from stages.errors import UserError
 
 P = ParamSpec("P")
@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 def call_in_process(
-    context: SpawnContext, timeout_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    context: SpawnContext | ForkServerContext,
+    timeout_s: float,
+    function: Callable[P, T],
+    *args: P.args,
+    **kwargs: P.kwargs,
 ) -> T:
     """``function(*args, **kwargs)`` in a new process; all of it must be picklable.
 
@@ -24,7 +28,7 @@ def call_in_process(
     """
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(there, function, args, kwargs), daemon=True)
-    with bare_main():
+    with starting_processes():
         process.start()
     there.close()
     try:

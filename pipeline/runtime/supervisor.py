@@ -12,13 +12,16 @@ import os
 import select
 import signal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 
+from pipeline.observe import logs
 from pipeline.runtime.policy import RestartPolicy
 from pipeline.runtime.work import Work, WorkerStart
 from pipeline.runtime.worker import main as worker_main
@@ -146,10 +149,17 @@ class Supervisor:
         addresses = tuple(worker.address(endpoint) for endpoint in worker.endpoints)
         assert self._parent_read is not None
         start = WorkerStart(
-            worker.name, addresses, self._where, self._run_folder, self._token, self._parent_read, worker.work
+            worker.name,
+            addresses,
+            self._where,
+            self._run_folder,
+            self._token,
+            self._parent_read,
+            worker.work,
+            logs.settings(),
         )
         context = self._spawn if worker.spawned else self._forkserver
-        with bare_main(), _environment(WORKER_ENVIRONMENT):
+        with starting_processes(), _environment(WORKER_ENVIRONMENT):
             process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
             process.start()
         worker.process = process
@@ -280,16 +290,27 @@ class Supervisor:
         self._parent_read = self._parent_write = None
 
 
+_starting = threading.RLock()
+
+
 @contextlib.contextmanager
-def bare_main() -> Iterator[None]:
-    """Keep multiprocessing from importing the caller's main module in every worker: they need nothing of it, it costs
-    memory and time, and a script without ``if __name__ == '__main__'`` would start itself again."""
-    main_module = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main_module
+def starting_processes() -> Iterator[None]:
+    """Around ``process.start()``: workers know nothing of the caller's main module, and Ctrl-C does not hit them early.
+
+    multiprocessing would import the main module in every worker: they need nothing of it, it costs memory and time, and
+    a script without ``if __name__ == '__main__'`` would start itself again. And until a worker has set its own handler,
+    a Ctrl-C, which goes to the whole group, would end it with a traceback: it is born with SIGINT blocked instead.
+    """
+    resource_tracker.ensure_running()  # unblocks SIGINT when it starts its process: so before it is blocked
+    with _starting:
+        main_module = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main_module
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextlib.contextmanager
@@ -311,8 +332,6 @@ def stop_forkserver() -> None:
 
     They end by themselves with this process. Programs that embed the engine and count their children may call this.
     """
-    from multiprocessing import forkserver, resource_tracker
-
     for server in (forkserver._forkserver, resource_tracker._resource_tracker):
         stop = getattr(server, "_stop", None)
         if stop is not None:

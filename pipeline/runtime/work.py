@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeAlias
 
+from pipeline.observe.logs import LogSettings
 from pipeline.plan import DevicePlan
 from pipeline.transport.arena import SharedRing
 from stages.camera import CameraSpec
@@ -56,3 +57,4 @@ class WorkerStart:
     token: str
     parent: Connection  # read end of a pipe that the engine holds open: end of file means that the engine is gone
     work: Work
+    logs: LogSettings | None  # None: whoever embeds the engine has set up no logging of ours

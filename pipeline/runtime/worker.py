@@ -47,6 +47,8 @@ def main(start: WorkerStart) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the engine decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
+    if start.logs is not None:
+        start.logs.apply()
     threading.Thread(target=_die_with_parent, args=(start.parent, start.run_folder), daemon=True).start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     channel = WorkerChannel(context, start.where, start.addresses[0])

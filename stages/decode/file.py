@@ -26,7 +26,8 @@ from stages.decode.source import Ending, SourceFacts, SourceFrame
 from stages.decode.truncation import Outcome, Promise, missing
 from stages.decode.upright import quarter_turns, upright_size
 
-# A playlist must not make a recording reach out to the network.
+# A playlist must not make a recording reach out to the network. (Given as container_options: PyAV before 18 crashes on
+# MPEG-TS with ``options``, which it also hands to streams that don't exist yet.)
 FILE_OPTIONS = {"protocol_whitelist": "file"}
 
 AVFMT_TS_DISCONT = 0x0200  # libavformat/avformat.h
@@ -74,7 +75,7 @@ class FileSource:
         refusal.check_path(self._path)
         self._forget_outcome()
         try:
-            container = av.open(self._path, options=self._options)
+            container = av.open(self._path, container_options=self._options)
         except (FFmpegError, OSError, ValueError) as error:
             raise refusal.not_opened(self._path, error) from None
         self._container = container

@@ -51,7 +51,14 @@ def _run(command: list[str], log: Path, folder: Path | None = None) -> bool:
         stream.write(f"$ {' '.join(command)}\n".encode())
         stream.flush()
         run = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, check=False, env=_settings(), cwd=folder
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            check=False,
+            env=_settings(),
+            cwd=folder,
+            close_fds=False,  # it inherits the installer's lock
         )
     return run.returncode == 0
 

@@ -49,7 +49,6 @@ class Installer:
         self.state = state
         self.venv = state.venv
         self.log = state.venv / "install.log"
-        self._lock_fd = -1
 
     def prepare(self) -> None:
         """Makes the environment ready, and does nothing if it is; Refused if the machine does not allow it."""
@@ -78,24 +77,25 @@ class Installer:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Holds a lock on the folder around the environment; a pip that a kill left behind inherits and keeps it."""
+        """Holds a lock on the folder around the environment; a command that a kill left behind keeps it."""
         try:
             self.venv.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"cannot make {self.venv.parent} ({error.strerror}); name another place with CAMPIPE_VENV=/folder"
             raise Refused(message) from None
-        self._lock_fd = os.open(self.venv.parent, os.O_RDONLY | os.O_DIRECTORY)
+        lock = os.open(self.venv.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.set_inheritable(lock, True)
         try:
             try:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 say("another installation is at work here; waiting for it")
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)
             except OSError as error:  # network file systems may have no locks
                 say(f"{self.venv.parent} cannot be locked ({error.strerror}): do not install twice at once")
             yield
         finally:
-            os.close(self._lock_fd)
+            os.close(lock)
 
     def _clear_or_keep(self) -> dict[str, str]:
         """Empties the folder if what is there cannot be kept; returns what is installed in it. Marks it unfinished."""
@@ -270,7 +270,7 @@ class Installer:
                 errors="replace",
                 cwd=self.state.checkout,
                 env=settings,
-                pass_fds=(self._lock_fd,),
+                close_fds=False,  # it inherits the lock
             ) as process,
         ):
             try:
