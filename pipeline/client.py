@@ -65,6 +65,7 @@ class Subscriber:
     disconnected). Frames that campipe itself dropped are told by a ``Status`` with state ``gap`` instead. Joining a
     stream in its middle is no gap, nor is a publisher that was started anew.
 
+    After a lost connection ZeroMQ subscribes anew only within a call, so do not leave long pauses between calls.
     Use an object from one thread only (``close`` included); threads that need the same stream each have a Subscriber.
     """
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -12,6 +12,9 @@ case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 # What others set for their own Python must not leak into this one: packages found there would count as installed here.
 unset PYTHONPATH PYTHONHOME PYTHONSTARTUP
 
+# ONNX Runtime's wheels report to their maker unless this is set before they are imported; campipe sets it for itself.
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
+
 say() {
     printf 'campipe: %s\n' "$1" >&2
 }

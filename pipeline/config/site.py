@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from pipeline.config.camera import CameraConfig
-from pipeline.config.fields import AlsoAccepts, Auto, Described, Many, Name, OrOne, Section, auto_or
+from pipeline.config.fields import NAME_PATTERN, AlsoAccepts, Auto, Described, Many, Name, OrOne, Section, auto_or
 from pipeline.config.model import ModelConfig
 from pipeline.yaml import Place, Step
 
@@ -238,6 +238,7 @@ class Site(SiteSettings):
         default_factory=dict,
         description="Models by the names that cameras use: the path of a description, the description itself, or the "
         "name of a model that comes with campipe. Those need not be listed to be used.",
+        json_schema_extra={"propertyNames": {"pattern": NAME_PATTERN}},
     )
     cameras: Annotated[
         Many[CameraConfig], Field(min_length=1, max_length=10_000), AlsoAccepts(({"type": "string", "minLength": 1},))

@@ -216,7 +216,7 @@ def _executors(
     from stages.accelerators.registry import open_device
 
     cv2.setNumThreads(1)
-    device = open_device(work.device.device, work.device.threads, work.device.options)
+    device = open_device(work.device.device, work.device.threads, work.device.options, executors=work.device.executors)
     device.open()
     failed = threading.Event()
     try:

@@ -64,8 +64,8 @@ def assert_matches_golden(
     frame more or less, another timestamp or size of the picture.
     """
     __tracebackhide__ = True
-    path = Path(path)
     frames = list(_frames(results))
+    path = Path(path)
     if update:
         write_golden(frames, path)
         return

@@ -4,9 +4,9 @@ Exactly defined, so that any correct implementation keeps the same set:
 
 - Order: higher score first; of equal scores the lower index first. Each box in turn is kept unless a box that was kept
   before it (of the same class, unless ``class_agnostic``) overlaps it by more than ``iou``.
-- Overlap, in float32, each operation rounded: ``w = min(x2) - max(x1)``, ``h`` alike, both at least 0; ``inter = w *
-  h``; ``union = (area_a + area_b) - inter`` with ``area = (x2 - x1) * (y2 - y1)``; suppressed when ``inter > iou *
-  union``. (A quotient would need a rule for 0/0.) Boxes without overlap are never suppressed, whatever ``iou``.
+- Overlap, in float32, each operation rounded: ``w = min(x2) - max(x1)``, ``h`` alike, both at least 0;
+  ``inter = w * h``; ``union = (area_a + area_b) - inter`` with ``area = (x2 - x1) * (y2 - y1)``; suppressed when
+  ``inter > iou * union``. (A quotient would need a rule for 0/0.) Boxes that share no area never suppress each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK: Final = 64  # boxes compared all with all at a time
+BLOCK: Final = 64  # boxes compared all with all at a time; 32 and 128 take longer for 160 and for 1000 boxes
 
 _LATER: Final = np.triu(np.ones((BLOCK, BLOCK), np.bool_), 1)
 

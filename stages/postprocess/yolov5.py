@@ -33,7 +33,7 @@ from stages.postprocess.head import check_classes, single_output
 def objects_of_rows(
     raw: NDArray[Any], confidence: float, classes: Classes
 ) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[np.float32], NDArray[np.intp]]:
-    """Anchors of (A, 5 + C) that pass: their indices, rows, scores (objectness times best class) and class ids."""
+    """Anchors of (A, 5 + C) that pass: their indices, box columns, scores (objectness times best class), class ids."""
     anchors = above(raw[:, 4], confidence)
     rows = raw.take(anchors, axis=0)
     class_scores = rows[:, 5:]
@@ -43,7 +43,7 @@ def objects_of_rows(
     sound = free_of_nan(rows[:, 4:])
     if sound is not None:
         ok &= sound
-    return anchors[ok], rows[ok], scores[ok], ids[ok]
+    return anchors[ok], rows[:, :4][ok], scores[ok], ids[ok]
 
 
 class YoloV5:
@@ -68,5 +68,5 @@ class YoloV5:
         top_k: int = TOP_K,
     ) -> tuple[Candidates, int]:
         """See Head."""
-        _, rows, scores, ids = objects_of_rows(outputs[0], confidence, classes)
-        return finish(from_centres(rows), scores, ids, top_k)
+        _, boxes, scores, ids = objects_of_rows(outputs[0], confidence, classes)
+        return finish(from_centres(boxes), scores, ids, top_k)

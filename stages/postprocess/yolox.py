@@ -63,8 +63,8 @@ class Yolox:
         top_k: int = TOP_K,
     ) -> tuple[Candidates, int]:
         """See Head."""
-        anchors, rows, scores, ids = objects_of_rows(outputs[0], confidence, classes)
-        box = rows[:, :4].astype(np.float32)
+        anchors, offsets, scores, ids = objects_of_rows(outputs[0], confidence, classes)
+        box = offsets.astype(np.float32)
         stride = self.strides[anchors]
         box[:, :2] = (box[:, :2] + self.cells[anchors]) * stride
         box[:, 2:] = np.exp(box[:, 2:]) * stride

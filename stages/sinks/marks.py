@@ -8,12 +8,15 @@ has marked messages in its queue, whatever it subscribed to.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 
 import zmq
+from zmq.utils import garbage
 
 MAX_EVERY = 64  # marks cost 70 µs, so about 1 µs per message
 MARKS_PER_QUEUE = 16
+STOP_WAIT_S = 0.5
 GOLDEN_RATIO = 0.618034  # multiples of it, modulo 1, are spread evenly however many there are
 
 
@@ -53,6 +56,18 @@ class Marks:
         while self._held and self._held[0][1].done:
             self._held.popleft()
         return self._held[0][0] if self._held else None
+
+    def close(self) -> None:
+        """When the context has ended: end the thread that pyzmq started for the marks, unless others use it too.
+
+        It would stay, with its sockets, until the process ends; who looks for leaks would find it.
+        """
+        with contextlib.suppress(zmq.NotDone):
+            for _, tracker in self._held:  # that thread releases the last memory, just after the context's end
+                tracker.wait(timeout=STOP_WAIT_S)
+        self._held.clear()
+        if garbage.gc.is_alive() and not garbage.gc.refs:
+            garbage.gc.stop()
 
     def behind(self, index: int) -> int:
         """How many of ``index`` messages may still be held, at most."""

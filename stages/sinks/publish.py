@@ -174,6 +174,7 @@ class PublishSink:
             behind = behind if ending.is_alive() else 0
         ending.join(TERM_WAIT_S)
         self._context = None
+        self._marks.close()
         release_address(self.address)
         if behind == 0:
             return ""

@@ -71,7 +71,9 @@ def arbitrary_case(draw):
     n = draw(st.integers(0, 12))
     corners = draw(hnp.arrays(np.float32, (n, 4), elements=finite | st.sampled_from([0.0, -0.0, 1.0, 2.0, 3.0, 4.0])))
     boxes = np.concatenate((np.minimum(corners[:, :2], corners[:, 2:]), np.maximum(corners[:, :2], corners[:, 2:])), 1)
-    scores = draw(hnp.arrays(np.float32, n, elements=st.sampled_from([0.1, 0.5, 0.5, 1.0]) | st.floats(0, 1, width=32)))
+    scores = draw(
+        hnp.arrays(np.float32, n, elements=st.sampled_from([0.125, 0.5, 0.5, 1.0]) | st.floats(0, 1, width=32))
+    )
     class_ids = draw(hnp.arrays(np.int32, n, elements=st.integers(0, 2)))
     return boxes, scores, class_ids
 

@@ -261,6 +261,7 @@ def test_a_loss_while_disconnected_is_told(publish: Any) -> None:
         assert subscriber.receive(5) == detections(0)
         first.close()
         second = publish(first.address)
+        assert subscriber.receive(0.3) is None  # subscribes anew
         second.wait()
         second.send(detections(10))
         assert everything(subscriber) == [Gap(camera="a", epoch=0, from_seq=1, to_seq=9), detections(10)]

@@ -55,19 +55,31 @@ CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     ("k" * 5000 + ": 1", "cams/x.yaml:2: a key without a colon; write 'key: value'"),
     # wrong types
     ('confidence: "0.4"', 'x.yaml:2: confidence: "0.4": should be a number from 0 to 1, not text; remove the quotes'),
-    ("confidence: high", 'x.yaml:2: confidence: "high": should be a number from 0 to 1, not text; write a number from 0'),
-    ("confidence: true", "x.yaml:2: confidence: true: should be a number from 0 to 1, not true or false; write a number"),
+    (
+        "confidence: high",
+        'x.yaml:2: confidence: "high": should be a number from 0 to 1, not text; write a number from 0',
+    ),
+    (
+        "confidence: true",
+        "x.yaml:2: confidence: true: should be a number from 0 to 1, not true or false; write a number",
+    ),
     ("confidence: [1]", "x.yaml:2: confidence: should be a number from 0 to 1, not a list; write a number from 0 to 1"),
     ("confidence: .nan", "x.yaml:2: confidence: nan: is out of bounds; write a number from 0 to 1"),
-    ("name: 12", 'x.yaml:2: name: 12: should be text, not a number; put it in quotes'),
+    ("name: 12", "x.yaml:2: name: 12: should be text, not a number; put it in quotes"),
     ("model: {a: b}", "x.yaml:2: model: should be text, not a map; put text that starts with { in quotes"),
-    ("max_objects: 5.0", "x.yaml:2: max_objects: 5.0: should be a whole number from 1 to 1000; write it without a decimal"),
+    (
+        "max_objects: 5.0",
+        "x.yaml:2: max_objects: 5.0: should be a whole number from 1 to 1000; write it without a decimal",
+    ),
     ("class_agnostic: yes", 'x.yaml:2: class_agnostic: "yes": should be true or false, not text; write true'),
     ("class_agnostic: off", 'x.yaml:2: class_agnostic: "off": should be true or false, not text; write false'),
     ("sampling: 5", "x.yaml:2: sampling: 5: should be a map of keys, not a number; write 'key: value' lines"),
     ("roi: 0.5", "x.yaml:2: roi: 0.5: should be a list of 4 entries, not a number; write a list of 4 entries"),
     ("roi: [0, 0, 1]", "x.yaml:2: roi: is out of bounds; write a list of 4 entries"),
-    ("live: {policy: null}", "x.yaml:2: live.policy: null: should be one of auto, lossless, newest; write one, or remove"),
+    (
+        "live: {policy: null}",
+        "x.yaml:2: live.policy: null: should be one of auto, lossless, newest; write one, or remove",
+    ),
     # out of bounds
     ("confidence: 1.5", "x.yaml:2: confidence: 1.5: is out of bounds; write a number from 0 to 1"),
     ("confidence: -.inf", "x.yaml:2: confidence: -inf: is out of bounds; write a number from 0 to 1"),
@@ -75,7 +87,10 @@ CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     ("max_objects: 0", "x.yaml:2: max_objects: 0: is out of bounds; write a whole number from 1 to 1000"),
     ("sampling:\n  every: 0", "x.yaml:3: sampling.every: 0: is out of bounds; write a whole number from 1 to 100000"),
     ("classes: []", "x.yaml:2: classes: is out of bounds; write a list that is not empty"),
-    ("roi:\n  - 0\n  - 0\n  - 640\n  - 1", "x.yaml:5: roi[2]: 640: is not a part of the picture; write a number from 0 to 1"),
+    (
+        "roi:\n  - 0\n  - 0\n  - 640\n  - 1",
+        "x.yaml:5: roi[2]: 640: is not a part of the picture; write a number from 0 to 1",
+    ),
     ("roi: [0.5, 0, 0.2, 1]", "x.yaml:2: roi: spans no area; write [x1, y1, x2, y2] with x1 < x2 and y1 < y2"),
     ("sampling: {fps: 5, every: 2}", "x.yaml:2: sampling: has both 'fps' and 'every'; keep one of them"),
     # names, models, classes
@@ -84,12 +99,15 @@ CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     ("name: 'gate 1'", 'x.yaml:2: name: "gate 1": is not a name that topics can carry'),
     ("name: straße", 'x.yaml:2: name: "straße": is not a name that topics can carry'),
     ("name: ''", 'x.yaml:2: name: "": is not a name that topics can carry'),
-    ("name: " + "n" * 65, "(65 characters)\": is not a name that topics can carry"),
+    ("name: " + "n" * 65, '(65 characters)": is not a name that topics can carry'),
     ("name: " + "n" * 5000, 'nnn… (5000 characters)": is not a name that topics can carry'),
-    ("name: \"a\\nb\"", 'x.yaml:2: name: "a\\nb": is not a name that topics can carry'),
+    ('name: "a\\nb"', 'x.yaml:2: name: "a\\nb": is not a name that topics can carry'),
     ("model: coco-sd", "x.yaml:2: model: \"coco-sd\": is not a known model; did you mean 'coco-ssd'?"),
     ("model: zzz", 'x.yaml:2: model: "zzz": is not a known model; known are coco-ssd'),
-    ("classes: [person, persn]", "x.yaml:2: classes[1]: \"persn\": is not a label of the model; did you mean 'person'?"),
+    (
+        "classes: [person, persn]",
+        "x.yaml:2: classes[1]: \"persn\": is not a label of the model; did you mean 'person'?",
+    ),
     ("classes:\n- Person", "x.yaml:3: classes[0]: \"Person\": is not a label of the model; did you mean 'person'?"),
     ("classes: [zzzzz]", 'x.yaml:2: classes[0]: "zzzzz": is not a label of the model; known are person, bicycle'),
     ("classes: [80]", "x.yaml:2: classes[0]: 80: is not a class of the model; write a label, or a number from 0 to 79"),
@@ -102,42 +120,89 @@ CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     ("live:\n\tpolicy: auto", "x.yaml:3: holds a tab; YAML is indented with spaces"),
     ("roi: [0, 0", "x.yaml:2: a bracket is not closed or a comma is missing; check [ ] and { }"),
     ("live: &a {policy: *a}", "x.yaml:2: an alias stands for something that it is part of; write the value out"),
-]  # fmt: skip
+]
 
 SOURCE_ERRORS: Sequence[tuple[str, str]] = [
     ("sampling: {}", "cams/x.yaml:1: source: is missing; write text that is not empty or a map of keys"),
     ("source: {}", "x.yaml:1: source.url: is missing; write text of 1 to 4096 characters"),
-    ("source:\n  url: 5", "x.yaml:2: source.url: 5: should be text of 1 to 4096 characters, not a number; put it in quotes"),
+    (
+        "source:\n  url: 5",
+        "x.yaml:2: source.url: 5: should be text of 1 to 4096 characters, not a number; put it in quotes",
+    ),
     ("source: ''", 'x.yaml:1: source.url: "": is out of bounds; write text of 1 to 4096 characters'),
     ("source: 7", "x.yaml:1: source: 7: should be text that is not empty or a map of keys, not a number; put it in"),
-    ("source: clip.mp4", "x.yaml:1: source.url: \"clip.mp4\": no such file; check the path (paths count from the file that"),
+    (
+        "source: clip.mp4",
+        'x.yaml:1: source.url: "clip.mp4": no such file; check the path (paths count from the file that',
+    ),
     ("source: ../clip.mp5", "x.yaml:1: source.url: \"../clip.mp5\": no such file; did you mean 'clip.mp4'?"),
     ("source: ../folder", 'x.yaml:1: source.url: "../folder": is a folder; name a video file in it'),
-    ("source: ../empty.mp4", 'x.yaml:1: source.url: "../empty.mp4": is an empty file (0 bytes); name a video file with'),
+    (
+        "source: ../empty.mp4",
+        'x.yaml:1: source.url: "../empty.mp4": is an empty file (0 bytes); name a video file with',
+    ),
     ("source: ../clip.mp4/x", 'x.yaml:1: source.url: "../clip.mp4/x": no such file'),
     ("source: " + "n" * 4000, "(4000 characters)\": can't be read (File name too long)"),
     ("source: asset:streets.mp4", "is not a clip that comes with campipe; did you mean 'asset:street.mp4'?"),
-    ("source: rstp://cam/x", "x.yaml:1: source.url: \"rstp://cam/x\": 'rstp://' is not a kind of source; did you mean 'rtsp://'?"),
+    (
+        "source: rstp://cam/x",
+        "x.yaml:1: source.url: \"rstp://cam/x\": 'rstp://' is not a kind of source; did you mean 'rtsp://'?",
+    ),
     ("source: ftp://cam/x", "'ftp://' is not a kind of source; write the path of a file, or rtsp://HOST/PATH"),
     ("source: rtsp:///x", "is not a camera's address; write rtsp://HOST:PORT/PATH"),
     ("source: rtsp://cam:99999/x", "has a port that is not from 1 to 65535"),
-    ("source:\n  url: rtsp://cam/x\n  pasword: hunter2", "x.yaml:3: source.pasword: unknown key; did you mean 'password'?"),
-    ("source:\n  url: rtsp://cam/x\n  password: 1234", "x.yaml:3: source.password: (hidden): should be text, not a number; put it"),
-    ("source:\n  url: rtsp://cam/x\n  password: ${NOPE}",
-     "x.yaml:3: source.password: the environment variable NOPE is not set; set it before the start: export NOPE=…"),
-    ("source:\n  url: rtsp://cam/x\n  user: ${EMPTY}", "x.yaml:3: source.user: the environment variable EMPTY is set but empty"),
+    (
+        "source:\n  url: rtsp://cam/x\n  pasword: hunter2",
+        "x.yaml:3: source.pasword: unknown key; did you mean 'password'?",
+    ),
+    (
+        "source:\n  url: rtsp://cam/x\n  password: 1234",
+        "x.yaml:3: source.password: (hidden): should be text, not a number; put it",
+    ),
+    (
+        "source:\n  url: rtsp://cam/x\n  password: ${NOPE}",
+        "x.yaml:3: source.password: the environment variable NOPE is not set; set it before the start: export NOPE=…",
+    ),
+    (
+        "source:\n  url: rtsp://cam/x\n  user: ${EMPTY}",
+        "x.yaml:3: source.user: the environment variable EMPTY is set but empty",
+    ),
     ("source:\n  url: rtsp://cam/${NOPE}", "x.yaml:2: source.url: the environment variable NOPE is not set"),
-    ("source:\n  url: rtsp://cam/x\n  user: a${", "x.yaml:3: source.user: has a ${ that no NAME} follows; write ${NAME}, or $${"),
-    ("source:\n  url: rtsp://u:p@cam/x\n  user: v", "x.yaml:3: source.user: the user is stated in the url too (line 2); keep one"),
-    ("source: rtsp://u:a/b@cam/x", "source.url: \"rtsp://***@cam/x\": the password holds one of / ? # @; write user and password as"),
-    ("source: {url: ../clip.mp4, recorded_at: yesterday}", 'source.recorded_at: "yesterday": is not a point of time; write it like'),
-    ("source: {url: ../clip.mp4, recorded_at: 2026-05-01T12:00:00}", "has no offset from UTC; write it like 2026-05-01T12:00:00Z"),
+    (
+        "source:\n  url: rtsp://cam/x\n  user: a${",
+        "x.yaml:3: source.user: has a ${ that no NAME} follows; write ${NAME}, or $${",
+    ),
+    (
+        "source:\n  url: rtsp://u:p@cam/x\n  user: v",
+        "x.yaml:3: source.user: the user is stated in the url too (line 2); keep one",
+    ),
+    (
+        "source: rtsp://u:a/b@cam/x",
+        'source.url: "rtsp://***@cam/x": the password holds one of / ? # @; write user and password as',
+    ),
+    (
+        "source: {url: ../clip.mp4, recorded_at: yesterday}",
+        'source.recorded_at: "yesterday": is not a point of time; write it like',
+    ),
+    (
+        "source: {url: ../clip.mp4, recorded_at: 2026-05-01T12:00:00}",
+        "has no offset from UTC; write it like 2026-05-01T12:00:00Z",
+    ),
     ("source: {url: ../clip.mp4, recorded_at: 0001-01-01T00:00:00Z}", "is not between the years 1970 and 2200"),
-    ("source: {url: ../clip.mp4, track: best}", 'source.track: "best": is not known here; write auto or a whole number from 0 to 63'),
-    ("source: {url: ../clip.mp4, track: 64}", "source.track: 64: is out of bounds; write auto or a whole number from 0 to 63"),
-    ("source: {url: ../clip.mp4, track: '1'}", 'source.track: "1": should be auto or a whole number from 0 to 63, not text; remove'),
+    (
+        "source: {url: ../clip.mp4, track: best}",
+        'source.track: "best": is not known here; write auto or a whole number from 0 to 63',
+    ),
+    (
+        "source: {url: ../clip.mp4, track: 64}",
+        "source.track: 64: is out of bounds; write auto or a whole number from 0 to 63",
+    ),
+    (
+        "source: {url: ../clip.mp4, track: '1'}",
+        'source.track: "1": should be auto or a whole number from 0 to 63, not text; remove',
+    ),
     ("source: {url: ../clip.mp4, pace: real}", "source.pace: \"real\": is not known here; did you mean 'realtime'?"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), CAMERA_ERRORS, ids=[text[:40] for text, _ in CAMERA_ERRORS])
@@ -158,39 +223,90 @@ def test_a_mistake_in_a_source(refusal: Refusal, text: str, expected: str) -> No
 
 SITE_ERRORS: Sequence[tuple[str, str]] = [
     ("camera: cams", "site.yaml:2: camera: unknown key; did you mean 'cameras'?"),
-    ("devices: {device: CPU}", 'site.yaml:2: devices[0].device: "CPU": is not the name of a device; write its kind and number'),
-    ("devices:\n- executors: 0", "site.yaml:3: devices[0].executors: 0: is out of bounds; write auto or a whole number from 1 to 64"),
-    ("devices:\n- executors: 65", "site.yaml:3: devices[0].executors: 65: is out of bounds; write auto or a whole number from 1"),
-    ("devices:\n- executors: aut", "site.yaml:3: devices[0].executors: \"aut\": is not known here; did you mean 'auto'?"),
+    (
+        "devices: {device: CPU}",
+        'site.yaml:2: devices[0].device: "CPU": is not the name of a device; write its kind and number',
+    ),
+    (
+        "devices:\n- executors: 0",
+        "site.yaml:3: devices[0].executors: 0: is out of bounds; write auto or a whole number from 1 to 64",
+    ),
+    (
+        "devices:\n- executors: 65",
+        "site.yaml:3: devices[0].executors: 65: is out of bounds; write auto or a whole number from 1",
+    ),
+    (
+        "devices:\n- executors: aut",
+        "site.yaml:3: devices[0].executors: \"aut\": is not known here; did you mean 'auto'?",
+    ),
     ("devices: []", "site.yaml:2: devices: is out of bounds; write a list of 1 to 64 entries"),
-    ("devices: cpu", 'site.yaml:2: devices: "cpu": should be a list of 1 to 64 entries or a map of keys, not text; write'),
+    (
+        "devices: cpu",
+        'site.yaml:2: devices: "cpu": should be a list of 1 to 64 entries or a map of keys, not text; write',
+    ),
     ("devices: [cpu]", "site.yaml:2: devices[0]: \"cpu\": should be a map of keys, not text; write 'key: value' lines"),
-    ("devices:\n- device: cpu\n- device: cpu", "site.yaml:4: devices[1].device: \"cpu\": is the device at site.yaml:3 too; keep one and raise its"),
-    ("devices: {options: {a: [1]}}", "site.yaml:2: devices[0].options.a: should be text of at most 4096 characters, not a list"),
-    ("batch: {max_batch: 65}", "site.yaml:2: batch.max_batch: 65: is out of bounds; write auto or a whole number from 1 to 64"),
-    ("batch: {max_wait_ms: -1}", "site.yaml:2: batch.max_wait_ms: -1: is out of bounds; write a number from 0 to 10000"),
-    ("nms: {workers: 1.5}", "site.yaml:2: nms.workers: 1.5: is out of bounds; write auto or a whole number from 1 to 64"),
-    ("publish: {bind: localhost:5600}", 'publish.bind: "localhost:5600": is not an address to publish at; write tcp://127.0.0.1:5600'),
+    (
+        "devices:\n- device: cpu\n- device: cpu",
+        'site.yaml:4: devices[1].device: "cpu": is the device at site.yaml:3 too; keep one and raise its',
+    ),
+    (
+        "devices: {options: {a: [1]}}",
+        "site.yaml:2: devices[0].options.a: should be text of at most 4096 characters, not a list",
+    ),
+    (
+        "batch: {max_batch: 65}",
+        "site.yaml:2: batch.max_batch: 65: is out of bounds; write auto or a whole number from 1 to 64",
+    ),
+    (
+        "batch: {max_wait_ms: -1}",
+        "site.yaml:2: batch.max_wait_ms: -1: is out of bounds; write a number from 0 to 10000",
+    ),
+    (
+        "nms: {workers: 1.5}",
+        "site.yaml:2: nms.workers: 1.5: is out of bounds; write auto or a whole number from 1 to 64",
+    ),
+    (
+        "publish: {bind: localhost:5600}",
+        'publish.bind: "localhost:5600": is not an address to publish at; write tcp://127.0.0.1:5600',
+    ),
     ("publish: {bind: tcp://h:70000}", 'publish.bind: "tcp://h:70000": has a port above 65535'),
     ("publish: of", "site.yaml:2: publish: \"of\": is not known here; did you mean 'off'?"),
     ("publish: {hwm: 0}", "site.yaml:2: publish.hwm: 0: is out of bounds; write a whole number from 1 to 10000000"),
     ("sinks: [{json: x}]", "site.yaml:2: sinks[0].json: unknown key; did you mean 'jsonl'?"),
     ("sinks: [{jsonl: {}}]", "site.yaml:2: sinks[0].jsonl.path: is missing; write text of 1 to 4096 characters"),
-    ("sinks: [{jsonl: 'a{b}'}]", "site.yaml:2: sinks[0].jsonl.path: \"a{b}\": has braces that are not {camera}"),
-    ("sinks: [{jsonl: {path: '{camera}', merged: true}}]", "sinks[0].jsonl: has 'merged' and a path with {camera}; keep one"),
+    ("sinks: [{jsonl: 'a{b}'}]", 'site.yaml:2: sinks[0].jsonl.path: "a{b}": has braces that are not {camera}'),
+    (
+        "sinks: [{jsonl: {path: '{camera}', merged: true}}]",
+        "sinks[0].jsonl: has 'merged' and a path with {camera}; keep one",
+    ),
     ("sinks: [{jsonl: folder}]", 'site.yaml:2: sinks[0].jsonl.path: "folder": is a folder; name a file in it'),
-    ("sinks:\n- jsonl: a\n- jsonl: ./a", "site.yaml:4: sinks[1].jsonl.path: \"./a\": is written by the sink at site.yaml:3 too"),
-    ("limits: {shared_memory_mb: 0}", "limits.shared_memory_mb: 0: is out of bounds; write auto or a whole number from 1 to 1048576"),
+    (
+        "sinks:\n- jsonl: a\n- jsonl: ./a",
+        'site.yaml:4: sinks[1].jsonl.path: "./a": is written by the sink at site.yaml:3 too',
+    ),
+    (
+        "limits: {shared_memory_mb: 0}",
+        "limits.shared_memory_mb: 0: is out of bounds; write auto or a whole number from 1 to 1048576",
+    ),
     ("limits: {quarantine: clip.mp4}", 'site.yaml:2: limits.quarantine: "clip.mp4": is a file; name a folder'),
-    ("limits: {stop_ms: 1e3}", "site.yaml:2: limits.stop_ms: 1000.0: should be a whole number from 100 to 3600000; write it without"),
+    (
+        "limits: {stop_ms: 1e3}",
+        "site.yaml:2: limits.stop_ms: 1000.0: should be a whole number from 100 to 3600000; write it without",
+    ),
     ("models: [a]", "site.yaml:2: models: should be a map; write 'NAME: path of its description' lines"),
-    ("models: {m: 5}", "site.yaml:2: models.m: 5: does not describe a model; write the path of its description, its keys, or"),
+    (
+        "models: {m: 5}",
+        "site.yaml:2: models.m: 5: does not describe a model; write the path of its description, its keys, or",
+    ),
     ("models: {m: none.yaml}", 'site.yaml:2: models.m: "none.yaml": no such file; check the path'),
     ("models: {m: ./folder}", 'site.yaml:2: models.m: "./folder": is a folder; name a model\'s description in it'),
     ("models: {m: coco-sd}", "site.yaml:2: models.m: model 'coco-sd' is not known (did you mean 'coco-ssd'?)"),
-    ("models: {m: x.onnx}", "site.yaml:2: models.m: model 'x.onnx' is a model file; name the YAML that describes it instead"),
+    (
+        "models: {m: x.onnx}",
+        "site.yaml:2: models.m: model 'x.onnx' is a model file; name the YAML that describes it instead",
+    ),
     ("models: {a b: coco-ssd}", "site.yaml:2: models.a b: is not a name that topics can carry"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), SITE_ERRORS, ids=[text[:40] for text, _ in SITE_ERRORS])
@@ -203,7 +319,10 @@ def test_a_mistake_in_a_site_file(refusal: Refusal, text: str, expected: str) ->
 CAMERAS_ERRORS: Sequence[tuple[dict[str, str | bytes], str]] = [
     ({"site.yaml": ""}, "site.yaml:1: is empty; a site file needs at least 'cameras: FOLDER'"),
     ({"site.yaml": "# nothing\n"}, "site.yaml:1: is empty; a site file needs at least 'cameras: FOLDER'"),
-    ({"site.yaml": "- a\n"}, "site.yaml:1: should hold 'key: value' lines; a site file needs at least 'cameras: FOLDER'"),
+    (
+        {"site.yaml": "- a\n"},
+        "site.yaml:1: should hold 'key: value' lines; a site file needs at least 'cameras: FOLDER'",
+    ),
     ({"site.yaml": "just words\n"}, "site.yaml:1: should hold 'key: value' lines"),
     ({"site.yaml": b"\0\1\2\3"}, "site.yaml:1: is not text but binary data; name a text file"),
     ({"site.yaml": b"a: 1\nb: \xff"}, "site.yaml:2: is not UTF-8; save the file as UTF-8"),
@@ -216,18 +335,35 @@ CAMERAS_ERRORS: Sequence[tuple[dict[str, str | bytes], str]] = [
     ({"site.yaml": "cameras: {a: b}\n"}, "site.yaml:1: cameras: should be a list or a folder; write '- ' before each"),
     ({"site.yaml": "cameras: 5\n"}, "site.yaml:1: cameras: 5: should be a list or a folder"),
     ({"site.yaml": "cameras: [clip.mp4]\n"}, 'site.yaml:1: cameras[0]: "clip.mp4": should be a map of keys; write'),
-    ({"site.yaml": "cameras: [{source: clip.mp4}]\n"}, "site.yaml:1: cameras[0].name: is missing; write a name, such as"),
-    ({"site.yaml": "cameras: cams\n"}, 'site.yaml:1: cameras: "cams": no such folder; check the path (paths count from'),
-    ({"site.yaml": "cameras: clip.mp4\n"}, 'site.yaml:1: cameras: "clip.mp4": is a file; name the folder that it lies in'),
-    ({"site.yaml": "cameras: folder\n"}, 'site.yaml:1: cameras: "folder": is a folder without cameras: no file ends in'),
+    (
+        {"site.yaml": "cameras: [{source: clip.mp4}]\n"},
+        "site.yaml:1: cameras[0].name: is missing; write a name, such as",
+    ),
+    (
+        {"site.yaml": "cameras: cams\n"},
+        'site.yaml:1: cameras: "cams": no such folder; check the path (paths count from',
+    ),
+    (
+        {"site.yaml": "cameras: clip.mp4\n"},
+        'site.yaml:1: cameras: "clip.mp4": is a file; name the folder that it lies in',
+    ),
+    (
+        {"site.yaml": "cameras: folder\n"},
+        'site.yaml:1: cameras: "folder": is a folder without cameras: no file ends in',
+    ),
     ({"site.yaml": "cameras: c\n", "c/x.txt": "", "c/.y.yaml": ""}, '"c": is a folder without cameras'),
     ({"site.yaml": "cameras: c\n", "c/x.yaml": ""}, "c/x.yaml:1: is empty; a camera's file needs at least 'source: …'"),
-    ({"site.yaml": "cameras: c\n", "c/x.yml": "[a]"}, "c/x.yml:1: should hold 'key: value' lines; a camera's file needs"),
+    (
+        {"site.yaml": "cameras: c\n", "c/x.yml": "[a]"},
+        "c/x.yml:1: should hold 'key: value' lines; a camera's file needs",
+    ),
     ({"site.yaml": "cameras: c\n", "c/x.yaml/y": ""}, "c/x.yaml: is a folder; name a file"),
     ({"site.yaml": "cameras: c\n", "c/x.yaml": b"\0"}, "c/x.yaml:1: is not text but binary data"),
-    ({"site.yaml": "cameras: c\n", "c/gate 1.yaml": GOOD_CAMERA},
-     'c/gate 1.yaml:1: name: "gate 1": is what the file is called, but no name that topics can carry; write \'name: …\''),
-]  # fmt: skip
+    (
+        {"site.yaml": "cameras: c\n", "c/gate 1.yaml": GOOD_CAMERA},
+        'c/gate 1.yaml:1: name: "gate 1": is what the file is called, but no name that topics can carry; write',
+    ),
+]
 
 
 @pytest.mark.parametrize(("files", "expected"), CAMERAS_ERRORS)
@@ -256,24 +392,45 @@ MODEL_ERRORS: Sequence[tuple[str, str]] = [
     (MODEL.replace("width: 64, ", ""), "m.yaml:2: input.width: is missing; write a whole number from 16 to 8192"),
     (MODEL.replace("width", "widht"), "m.yaml:2: input.widht: unknown key; did you mean 'width'?"),
     (MODEL.replace("file: m.onnx\n", "name: m\n"), "m.yaml:1: file: is missing; write text of 1 to 4096 characters"),
-    (MODEL.replace("coco", "coca"), "m.yaml:4: labels: \"coca\": is not a list of labels that campipe knows; did you mean 'coco'?"),
+    (
+        MODEL.replace("coco", "coca"),
+        "m.yaml:4: labels: \"coca\": is not a list of labels that campipe knows; did you mean 'coco'?",
+    ),
     (MODEL.replace("coco", "none.txt"), 'm.yaml:4: labels: "none.txt": no such file'),
     (MODEL.replace("coco", "gap.txt"), "gap.txt:2: is an empty line; labels count by lines, so write one on each"),
     (MODEL.replace("coco", "[]"), "m.yaml:4: labels: is out of bounds; write text that is not empty or a list of 1 to"),
-    (MODEL.replace("coco", "[a, 5]"), "m.yaml:4: labels[1]: 5: should be text of 1 to 100 characters, not a number; put it"),
+    (
+        MODEL.replace("coco", "[a, 5]"),
+        "m.yaml:4: labels[1]: 5: should be text of 1 to 100 characters, not a number; put it",
+    ),
     (MODEL + "sha256: abc", 'm.yaml:5: sha256: "abc": is not a SHA-256 sum; write its 64 hex digits'),
     (MODEL + "batch: 0", "m.yaml:5: batch: 0: is out of bounds; write dynamic or a whole number from 1 to 64"),
     (MODEL + "batch: dynamics", "m.yaml:5: batch: \"dynamics\": is not known here; did you mean 'dynamic'?"),
     (MODEL + "confidence: 2", "m.yaml:5: confidence: 2: is out of bounds; write a number from 0 to 1"),
-    (MODEL + "outputs:\n- {name: o, shape: [0]}", "m.yaml:6: outputs[0].shape[0]: 0: is out of bounds; write a whole number"),
-    (MODEL + "outputs:\n- {name: o, shape: [1], dtype: f}", 'm.yaml:6: outputs[0].dtype: "f": is not known here; write one of'),
-    (MODEL.replace("64}", "64, std: 0}"), "m.yaml:2: input.std: 0: should be a number or a list of three, one per channel, each above 0"),
-    (MODEL.replace("64}", "64, mean: [1, 2]}"), "m.yaml:2: input.mean: should be a number or a list of three, one per channel"),
-    (MODEL.replace("64}", "64, channels: RGB}"), "m.yaml:2: input.channels: \"RGB\": is not known here; did you mean 'rgb'?"),
+    (
+        MODEL + "outputs:\n- {name: o, shape: [0]}",
+        "m.yaml:6: outputs[0].shape[0]: 0: is out of bounds; write a whole number",
+    ),
+    (
+        MODEL + "outputs:\n- {name: o, shape: [1], dtype: f}",
+        'm.yaml:6: outputs[0].dtype: "f": is not known here; write one of',
+    ),
+    (
+        MODEL.replace("64}", "64, std: 0}"),
+        "m.yaml:2: input.std: 0: should be a number or a list of three, one per channel, each above 0",
+    ),
+    (
+        MODEL.replace("64}", "64, mean: [1, 2]}"),
+        "m.yaml:2: input.mean: should be a number or a list of three, one per channel",
+    ),
+    (
+        MODEL.replace("64}", "64, channels: RGB}"),
+        "m.yaml:2: input.channels: \"RGB\": is not known here; did you mean 'rgb'?",
+    ),
     ("[]", "m.yaml:1: does not describe a model; write 'file: …'"),
     ("", "m.yaml:1: does not describe a model; write 'file: …'"),
     ("a:\n\tb", "m.yaml:2: holds a tab"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), MODEL_ERRORS)
@@ -301,21 +458,33 @@ OVERRIDE_ERRORS: Sequence[tuple[str, str]] = [
     ("camra.a.confidence=1", "--set camra.a.confidence: unknown key; did you mean 'camera'?"),
     ("camera=5", "--set camera: unknown key; did you mean 'cameras'?"),
     ("limits.shared_memory=1", "--set limits.shared_memory: unknown key; did you mean 'shared_memory_mb'?"),
-    ("limits.shared_memory_mb=x", '--set limits.shared_memory_mb: "x": is not known here; write auto or a whole number'),
-    ("limits.stop_ms.x=1", "--set limits.stop_ms.x: limits.stop_ms: should be a whole number from 100 to 3600000, not a map"),
-    ("limits.stop_ms", "--set: limits.stop_ms: is not of the form KEY=VALUE; write KEY=VALUE, such as camera.gate-1.conf"),
+    (
+        "limits.shared_memory_mb=x",
+        '--set limits.shared_memory_mb: "x": is not known here; write auto or a whole number',
+    ),
+    (
+        "limits.stop_ms.x=1",
+        "--set limits.stop_ms.x: limits.stop_ms: should be a whole number from 100 to 3600000, not a map",
+    ),
+    (
+        "limits.stop_ms",
+        "--set: limits.stop_ms: is not of the form KEY=VALUE; write KEY=VALUE, such as camera.gate-1.conf",
+    ),
     ("a..b=1", "--set: a..b: is not of the form KEY=VALUE"),
     ("devices.5.lanes=1", "--set devices.5.lanes: 'devices' is a list of 2; write devices.0 to devices.1"),
     ("devices.lanes=1", "--set devices.lanes: 'devices' is a list of 2; write devices.0 to devices.1"),
     ("camera.a.roi=[0, 0, 1, 2]", "--set camera.a.roi: roi[3]: 2: is not a part of the picture"),
-    ("camera.a.source=none.mp4", "--set camera.a.source: source.url: \"none.mp4\": no such file; check the path"),
+    ("camera.a.source=none.mp4", '--set camera.a.source: source.url: "none.mp4": no such file; check the path'),
     ("camera.a.source.url=none.mp4", '--set camera.a.source.url: "none.mp4": no such file; check the path'),
     ("camera.a.name=[", "--set camera.a.name: a value is missing, or a bracket is not closed"),
     ("models.m.confidence=1", "--set models.m.confidence: there is no model 'm'; known are coco-ssd"),
-    ("models.coco-ssd.confidence=2", "--set models.coco-ssd.confidence: 2: is out of bounds; write a number from 0 to 1"),
+    (
+        "models.coco-ssd.confidence=2",
+        "--set models.coco-ssd.confidence: 2: is out of bounds; write a number from 0 to 1",
+    ),
     ("camera.a.model=coco-sd", "--set camera.a.model: \"coco-sd\": is not a known model; did you mean 'coco-ssd'?"),
     ("cameras=none", '--set cameras: "none": no such folder; check the path'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("override", "expected"), OVERRIDE_ERRORS)
@@ -354,9 +523,18 @@ def test_everything_wrong_in_all_files_is_told_at_once_in_the_order_of_files_and
         "camera.a.iou=7",
     )
     assert [problem.split(": ")[0] for problem in problems] == [
-        "site.yaml:1", "site.yaml:4", "cams/a.yaml:1", "cams/a.yaml:2", "cams/a.yaml:3", "cams/b.yaml:1", "cams/c.yaml:1",
-        "cams/c.yaml:2", "cams/c.yaml:3", "m.yaml:5", "--set camera.a.iou",
-    ]  # fmt: skip
+        "site.yaml:1",
+        "site.yaml:4",
+        "cams/a.yaml:1",
+        "cams/a.yaml:2",
+        "cams/a.yaml:3",
+        "cams/b.yaml:1",
+        "cams/c.yaml:1",
+        "cams/c.yaml:2",
+        "cams/c.yaml:3",
+        "m.yaml:5",
+        "--set camera.a.iou",
+    ]
 
 
 def test_one_of_two_duplicate_cameras_can_be_broken_too(refusal: Refusal) -> None:
@@ -392,7 +570,7 @@ def test_no_mistake_shows_a_secret(refusal: Refusal) -> None:
 
 
 def test_values_can_not_play_with_the_terminal(refusal: Refusal) -> None:
-    [problem] = refusal({"site.yaml": "cameras: [{name: \"a\u202eb\u2028\", source: clip.mp4}]\n"})
+    [problem] = refusal({"site.yaml": 'cameras: [{name: "a\u202eb\u2028", source: clip.mp4}]\n'})
     assert 'name: "a\\u202eb\\u2028"' in problem
 
 
@@ -400,4 +578,3 @@ def test_a_file_name_can_not_play_with_the_terminal(here: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_site("no\x1b[2J\n.yaml")
     assert caught.value.problems == ("no\\x1b[2J\\n.yaml: no such file; check the path",)
-

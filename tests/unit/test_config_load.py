@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clip.mp4").write_bytes(b"some bytes")
 
-    def load(files: dict[str, str] | str, *overrides: str, env: dict[str, str] | None = None, at: str = "site.yaml") -> Site:  # fmt: skip
+    def load(
+        files: dict[str, str] | str, *overrides: str, env: dict[str, str] | None = None, at: str = "site.yaml"
+    ) -> Site:
         for name, text in ({"site.yaml": files} if isinstance(files, str) else files).items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -49,7 +52,9 @@ def test_only_cameras_must_be_stated(load: Load, tmp_path: Path) -> None:
 
 
 def test_cameras_of_a_folder_are_called_after_their_files_and_sorted(load: Load) -> None:
-    files = {f"c/{name}": "source: ../clip.mp4\n" for name in ("b.yaml", "a.yml", "gate-1.front.yaml", ".x.yaml", "n.txt")}
+    files = {
+        f"c/{name}": "source: ../clip.mp4\n" for name in ("b.yaml", "a.yml", "gate-1.front.yaml", ".x.yaml", "n.txt")
+    }
     site = load({"site.yaml": "cameras: c\n", **files, "c/z.yaml": "name: first\nsource: ../clip.mp4\n"})
     assert [camera.name for camera in site.cameras] == ["a", "b", "gate-1.front", "first"]
 
@@ -57,8 +62,8 @@ def test_cameras_of_a_folder_are_called_after_their_files_and_sorted(load: Load)
 def test_relative_paths_count_from_the_file_that_states_them(load: Load, tmp_path: Path) -> None:
     site = load(
         {
-            "deep/site.yaml": "cameras: ../c\nsinks: [{jsonl: out.jsonl}]\nlimits: {quarantine: q}\nmodels: {m: m/m.yaml}\n"
-            "publish: {bind: 'ipc://run/x'}\n",
+            "deep/site.yaml": "cameras: ../c\nsinks: [{jsonl: out.jsonl}]\nlimits: {quarantine: q}\n"
+            "models: {m: m/m.yaml}\npublish: {bind: 'ipc://run/x'}\n",
             "c/a.yaml": "source: ../clip.mp4\nmodel: m\n",
             "deep/m/m.yaml": "file: m.onnx\ninput: {width: 64, height: 64}\nlayout: ssd\nlabels: l.txt\n",
             "deep/m/l.txt": "one\ntwo\n\n",
@@ -90,7 +95,11 @@ def test_home_is_known(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("text", "path", "value"),
     [
         ("devices: {device: 'canned:0'}", "devices.0.device", "canned:0"),
-        ("devices: {options: {a: 1, b: true, c: 0.5, d: x}}", "devices.0.options", {"a": "1", "b": "true", "c": "0.5", "d": "x"}),
+        (
+            "devices: {options: {a: 1, b: true, c: 0.5, d: x}}",
+            "devices.0.options",
+            {"a": "1", "b": "true", "c": "0.5", "d": "x"},
+        ),
         ("publish: off", "publish", None),
         ("publish: false", "publish", None),
         ("publish: null", "publish", None),
@@ -105,7 +114,7 @@ def test_home_is_known(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("limits:", "limits.restarts", 5),
         ("batch: {max_wait_ms: 0}", "batch.max_wait_ms", 0.0),
     ],
-)  # fmt: skip
+)
 def test_forms_of_a_site(load: Load, text: str, path: str, value: Any) -> None:
     assert at(load(ONE + text + "\n"), path) == value
 
@@ -121,7 +130,11 @@ def at(section: Any, path: str) -> Any:
     [
         ("source: clip.mp4", "source.loop", False),
         ("source: {url: clip.mp4, loop: true}", "source.loop", True),
-        ("source: {url: clip.mp4, recorded_at: 2026-05-01T14:00:00+02:00}", "source.recorded_at", datetime(2026, 5, 1, 12, tzinfo=UTC)),
+        (
+            "source: {url: clip.mp4, recorded_at: 2026-05-01T14:00:00+02:00}",
+            "source.recorded_at",
+            datetime(2026, 5, 1, 12, tzinfo=UTC),
+        ),
         ("source: {url: clip.mp4, track: 3}", "source.track", 3),
         ("roi: [0, 0.25, 1, 1.0]", "roi", (0.0, 0.25, 1.0, 1.0)),
         ("roi: null", "roi", None),
@@ -133,7 +146,7 @@ def at(section: Any, path: str) -> Any:
         ("live: {policy: newest, max_age_ms: 50}", "live.max_age_ms", 50),
         ("name: 1-2.3_x", "name", "1-2.3_x"),
     ],
-)  # fmt: skip
+)
 def test_forms_of_a_camera(load: Load, text: str, path: str, value: Any) -> None:
     source = "" if text.startswith("source") else "source: clip.mp4\n"
     lines = source + text
@@ -150,7 +163,8 @@ def test_things_that_yaml_1_1_would_spoil_stay_text(load: Load) -> None:
 
 def test_anchors_share_settings_between_inline_cameras(load: Load) -> None:
     site = load(
-        "cameras:\n- {name: a, source: &s {url: clip.mp4, loop: true}}\n- {name: b, source: *s}\n", "camera.b.source.loop=false"
+        "cameras:\n- {name: a, source: &s {url: clip.mp4, loop: true}}\n- {name: b, source: *s}\n",
+        "camera.b.source.loop=false",
     )
     assert [camera.source.loop for camera in site.cameras] == [True, False]
 
@@ -167,13 +181,19 @@ def test_anchors_share_settings_between_inline_cameras(load: Load) -> None:
         ("rtsp://u:p@q@cam/x", "rtsp://cam/x", "u", "p@q", "rtsp://***@cam/x"),
         ("rtsp://${U}:${P}@cam/x", "rtsp://cam/x", "me", "s/e@c:r$t", "rtsp://***@cam/x"),
         ("rtsp://cam/${U}/x", "rtsp://cam/me/x", None, None, "rtsp://cam/${U}/x"),
-        ("rtsp://cam/x?user=a&password=b&c=1", "rtsp://cam/x?user=a&password=b&c=1", None, None, "rtsp://cam/x?user=***&password=***&c=1"),
+        (
+            "rtsp://cam/x?user=a&password=b&c=1",
+            "rtsp://cam/x?user=a&password=b&c=1",
+            None,
+            None,
+            "rtsp://cam/x?user=***&password=***&c=1",
+        ),
         ("RTSP://cam", "RTSP://cam", None, None, "RTSP://cam"),
         ("{url: rtsp://cam, user: '${U}', password: 'a$$b${P}$c'}", "rtsp://cam", "me", "a$bs/e@c:r$t$c", "rtsp://cam"),
         ("{url: rtsp://cam, password: '$${P}'}", "rtsp://cam", None, "${P}", "rtsp://cam"),
         ("{url: rtsp://cam, password: 'no: @x'}", "rtsp://cam", None, "no: @x", "rtsp://cam"),
     ],
-)  # fmt: skip
+)
 def test_secrets_are_filled_in_and_never_shown(
     load: Load, source: str, url: str, user: str | None, password: str | None, shown: str
 ) -> None:
@@ -184,7 +204,12 @@ def test_secrets_are_filled_in_and_never_shown(
     assert (found.user.get_secret_value() if found.user else None) == user
     assert (found.password.get_secret_value() if found.password else None) == password
     assert found.shown == shown
-    texts = [repr(site), str(site), site.model_dump_json(exclude={"cameras": {"__all__": {"source": {"url"}}}}), repr(found)]
+    texts = [
+        repr(site),
+        str(site),
+        site.model_dump_json(exclude={"cameras": {"__all__": {"source": {"url"}}}}),
+        repr(found),
+    ]
     for text in texts:
         assert "s/e@c" not in text
         assert "p@q" not in text
@@ -193,7 +218,10 @@ def test_secrets_are_filled_in_and_never_shown(
 
 
 def test_variables_are_filled_in_nowhere_else(load: Load) -> None:
-    assert load(ONE + "sinks: [{jsonl: '/x/${U}{camera}'}]\n".replace("{U}", "U"), env={"U": "me"}).sinks[0].jsonl.path == "/x/$U{camera}"  # fmt: skip
+    assert (
+        load(ONE + "sinks: [{jsonl: '/x/${U}{camera}'}]\n".replace("{U}", "U"), env={"U": "me"}).sinks[0].jsonl.path
+        == "/x/$U{camera}"
+    )
 
 
 def test_a_file_name_may_hold_a_variable_and_a_dollar(load: Load, tmp_path: Path) -> None:
@@ -232,14 +260,18 @@ def test_a_file_name_may_hold_a_variable_and_a_dollar(load: Load, tmp_path: Path
         (" batch.max_batch =8", "batch.max_batch", 8),
         ("camera.a.source={url: clip.mp4, pace: realtime}", "cameras.0.source.pace", "realtime"),
     ],
-)  # fmt: skip
+)
 def test_overrides(load: Load, override: str, path: str, value: Any) -> None:
-    site = "cameras:\n- {name: a, source: clip.mp4, classes: [person], max_objects: 5}\n- {name: a.b, source: clip.mp4}\n"
+    site = (
+        "cameras:\n- {name: a, source: clip.mp4, classes: [person], max_objects: 5}\n- {name: a.b, source: clip.mp4}\n"
+    )
     assert at(load(site + "sinks: [{jsonl: /x/y}]\n", override), path) == value
 
 
 def test_overrides_of_models_and_of_which_is_used(load: Load) -> None:
-    site = load(ONE, "models.own=coco-ssd", "camera.a.model=own", "models.own.confidence=0.7", "models.own.input.pad_value=0")
+    site = load(
+        ONE, "models.own=coco-ssd", "camera.a.model=own", "models.own.confidence=0.7", "models.own.input.pad_value=0"
+    )
     assert list(site.models) == ["own"]
     assert site.models["own"].confidence == 0.7
     assert site.models["own"].input.pad_value == 0
@@ -257,7 +289,11 @@ def test_a_mistake_in_a_file_can_be_overridden(load: Load) -> None:
 
 
 def test_an_override_of_a_whole_folder(load: Load) -> None:
-    site = load({"site.yaml": "cameras: c\n", "c/a.yaml": "source: ../clip.mp4\n", "d/b.yaml": "source: ../clip.mp4\n"}, "cameras=d", "camera.b.iou=1")  # fmt: skip
+    site = load(
+        {"site.yaml": "cameras: c\n", "c/a.yaml": "source: ../clip.mp4\n", "d/b.yaml": "source: ../clip.mp4\n"},
+        "cameras=d",
+        "camera.b.iou=1",
+    )
     assert [(camera.name, camera.iou) for camera in site.cameras] == [("b", 1.0)]
 
 
@@ -266,7 +302,10 @@ def test_an_override_of_a_whole_folder(load: Load) -> None:
 
 def test_each_value_knows_where_it_was_stated(load: Load) -> None:
     site = load(
-        {"site.yaml": "cameras: c\nbatch:\n  max_batch: 4\n", "c/a.yaml": "confidence: 0.5\nsource:\n  url: ../clip.mp4\n"},
+        {
+            "site.yaml": "cameras: c\nbatch:\n  max_batch: 4\n",
+            "c/a.yaml": "confidence: 0.5\nsource:\n  url: ../clip.mp4\n",
+        },
         "camera.a.iou=0.3",
     )
     assert str(site.origin("batch", "max_batch")) == "site.yaml:3"
@@ -274,7 +313,7 @@ def test_each_value_knows_where_it_was_stated(load: Load) -> None:
     assert str(site.origin("cameras", 0, "source", "url")) == "c/a.yaml:3"
     assert str(site.origin("cameras", "a", "iou")) == "--set camera.a.iou"
     assert str(site.origin("cameras", "a", "roi")) == "c/a.yaml:1"  # not stated: the camera
-    assert str(site.origin("models", "coco-ssd", "iou")).endswith("coco-ssd.yaml:28")
+    assert re.search(r"coco-ssd\.yaml:[0-9]+$", str(site.origin("models", "coco-ssd", "iou")))
     assert site.origin("cameras", "b", "iou") is None
     assert site.camera("a").confidence == 0.5
     with pytest.raises(KeyError):
@@ -288,11 +327,12 @@ def test_a_model_can_be_described_inline_in_a_file_or_by_name(load: Load) -> Non
     model = "{file: m.onnx, input: {width: 32, height: 16, std: [1, 2, 3], mean: 5}, layout: yolox, labels: [a, b]}"
     site = load(
         {
-            "site.yaml": f"cameras: [{{name: a, source: clip.mp4, model: m, classes: [b]}}]\nmodels:\n  m: {model}\n  n: n.yaml\n  c: coco-ssd\n",
+            "site.yaml": f"cameras: [{{name: a, source: clip.mp4, model: m, classes: [b]}}]\n"
+            f"models:\n  m: {model}\n  n: n.yaml\n  c: coco-ssd\n",
             "n.yaml": "file: n.onnx\ninput: {width: 32, height: 32}\nlayout: ssd\nlabels: coco\nbatch: 4\n"
             f"sha256: {'AB' * 32}\noutputs: [{{name: o, shape: [3, 4]}}]\n",
         }
-    )  # fmt: skip
+    )
     assert sorted(site.models) == ["c", "m", "n"]
     assert site.models["m"].input.std == (1.0, 2.0, 3.0)
     assert site.models["m"].input.mean == (5.0, 5.0, 5.0)
@@ -303,9 +343,13 @@ def test_a_model_can_be_described_inline_in_a_file_or_by_name(load: Load) -> Non
     assert len(site.models["n"].labels) == 80
 
 
-def test_models_of_the_users_own_folder_are_known_by_name(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_models_of_the_users_own_folder_are_known_by_name(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "mine.yaml").write_text("file: m.onnx\ninput: {width: 32, height: 32}\nlayout: ssd\nlabels: [x]\n")
+    (tmp_path / "own" / "mine.yaml").write_text(
+        "file: m.onnx\ninput: {width: 32, height: 32}\nlayout: ssd\nlabels: [x]\n"
+    )
     monkeypatch.setenv("CAMPIPE_MODELS", str(tmp_path / "own"))
     site = load("cameras: [{name: a, source: clip.mp4, model: mine, classes: [x]}]\n")
     assert site.models["mine"].folder == tmp_path / "own"
@@ -314,7 +358,7 @@ def test_models_of_the_users_own_folder_are_known_by_name(load: Load, tmp_path: 
 def test_sections_cannot_be_changed(load: Load) -> None:
     site = load(ONE)
     with pytest.raises(ValueError, match="frozen"):
-        site.cameras[0].confidence = 0.5  # type: ignore[misc]
+        site.cameras[0].confidence = 0.5
 
 
 @pytest.mark.parametrize("name", ["configs/example-site.yaml", "configs/demo/site.yaml"])

@@ -63,8 +63,11 @@ def test_nan_is_a_number() -> None:
 
 def test_a_value_is_placed_on_the_line_of_its_key() -> None:
     node = parsed("a: 1\nb:\n  c:\n    [1,\n     2]\n")
-    lines = {path: place.place.line for path in [("a",), ("b",), ("b", "c"), ("b", "c", 0), ("b", "c", 1)]
-             if (place := node.get(*path))}  # fmt: skip
+    lines = {
+        path: place.place.line
+        for path in [("a",), ("b",), ("b", "c"), ("b", "c", 0), ("b", "c", 1)]
+        if (place := node.get(*path))
+    }
     assert lines == {("a",): 1, ("b",): 2, ("b", "c"): 3, ("b", "c", 0): 4, ("b", "c", 1): 5}
 
 
@@ -122,13 +125,13 @@ def test_a_node_keeps_its_value_out_of_its_repr() -> None:
         ("? [a]\n: b\n", 1, "a key is not plain text"),
         ("a: 1\n---\nb: 2\n", 2, "a second document starts here"),
         ("%YAML 3.0\n---\na: 1\n", 1, "a YAML version that is not 1.x"),
-        ("a: 1\nb: \"\\e[2J\"\n", 2, "a value holds the control character U+001B"),
+        ('a: 1\nb: "\\e[2J"\n', 2, "a value holds the control character U+001B"),
         ('a: "\\ud800"\n', 1, "control character U+D800"),
         ('"\\0": 1\n', 1, "a key holds the control character U+0000"),
         ("a: 1\nb: " + "[" * 21 + "]" * 21, 2, "is nested more than 20 deep"),
         ("[" * 100_000, 1, "is nested more than 20 deep"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_plain_yaml_is_refused_with_its_line(text: str, line: int, part: str) -> None:
     node, faults = parse_yaml(text, HERE)
     del node
@@ -155,9 +158,19 @@ def test_all_duplicate_keys_are_told_not_the_first_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["password: *hunter2", "password: &hunter2 !hunter2 x", "password: @hunter2", "password: hunter2: hunter2",
-             "password: 'hunter2", 'password: "hunter2\\q"', "password: {hunter2", "password: %hunter2", "hunter2\nx: 1"]
-)  # fmt: skip
+    "line",
+    [
+        "password: *hunter2",
+        "password: &hunter2 !hunter2 x",
+        "password: @hunter2",
+        "password: hunter2: hunter2",
+        "password: 'hunter2",
+        'password: "hunter2\\q"',
+        "password: {hunter2",
+        "password: %hunter2",
+        "hunter2\nx: 1",
+    ],
+)
 def test_no_syntax_message_quotes_what_may_be_a_password(line: str) -> None:
     _, faults = parse_yaml(line, HERE)
     assert "hunter2" not in str(faults)
@@ -189,7 +202,12 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "pipe")
-    for name, part in [("none.yaml", "no such file"), ("pipe", "not a regular file"), (".", "is a folder"), ("n" * 300, "can't be read")]:  # fmt: skip
+    for name, part in [
+        ("none.yaml", "no such file"),
+        ("pipe", "not a regular file"),
+        (".", "is a folder"),
+        ("n" * 300, "can't be read"),
+    ]:
         node, faults = read_yaml(tmp_path / name, name)
         assert node is None
         assert part in faults[0].text

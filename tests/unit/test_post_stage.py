@@ -183,9 +183,10 @@ def test_a_slot_rewritten_before_the_task_fails_all_its_frames_as_stale():
     assert [(f.index, f.cause) for f in done.failed] == [(0, "stale"), (2, "stale")]
 
 
-@pytest.mark.parametrize("score", [0.9, 37.5])
-def test_a_slot_rewritten_while_it_is_read_is_stale_and_not_another_picture(score, monkeypatch):
-    bench = Bench()
+# what the new picture holds: an object, numbers that are no probability, a class that makes the head itself refuse
+@pytest.mark.parametrize(("score", "class_id"), [(0.9, 0), (37.5, 0), (0.9, 99)])
+def test_a_slot_rewritten_while_it_is_read_is_stale_and_not_another_picture(score, class_id, monkeypatch):
+    bench = Bench(model=model_of(layout="end2end", shape=(ANCHORS, 6)))
     bench.write([(10, 10, 20, 20, 0.9, 0)], [(10, 10, 20, 20, 0.9, 0)])
     head = bench.stage._heads["m"]
     real, calls = head.candidates, itertools.count()
@@ -193,7 +194,7 @@ def test_a_slot_rewritten_while_it_is_read_is_stale_and_not_another_picture(scor
     def rewritten_meanwhile(*arguments):
         if next(calls) == 1:
             task_generation = bench.generation
-            bench.write([], [(10, 10, 20, 20, score, 0)])
+            bench.write([], [(10, 10, 20, 20, score, class_id)])
             bench.generation = task_generation
         return real(*arguments)
 

@@ -53,7 +53,6 @@ def encode(
     time_base: Fraction | None = None,
     container_format: str | None = None,
     container_options: dict[str, str] | None = None,
-    rotation: int | None = None,
     full_range: bool = False,
 ) -> None:
     """Encode RGB (or gray) ``images``; ``ticks`` gives each frame's pts in ``time_base`` (default: 1/fps)."""
@@ -66,8 +65,6 @@ def encode(
                 stream.pix_fmt = pix_fmt
                 stream.codec_context.time_base = time_base or Fraction(1, fps)
                 stream.codec_context.thread_count = 1
-                if rotation is not None:
-                    stream.set_display_rotation(rotation)
                 if full_range:
                     stream.codec_context.color_range = 2
             frame = av.VideoFrame.from_ndarray(image, format="rgb24").reformat(

@@ -247,11 +247,25 @@ _register(
 
 # --- geometry and pixel formats ---------------------------------------------------------------------------------------
 
-for _degrees in (90, 180, -90):
-    _register(
-        f"rotated{_degrees}.mp4",
-        lambda _, to, degrees=_degrees: encode(to, scene(), rotation=degrees),  # type: ignore[misc]
-    )
+_TURNED = {  # degrees counterclockwise that make it upright: a, b, c, d of the matrix in the track header
+    90: (0, -1, 1, 0),
+    180: (-1, 0, 0, -1),
+    -90: (0, 1, -1, 0),  # as a phone held upright writes it
+}
+
+
+def _rotated(degrees: int) -> Builder:
+    def build(odd: OddInputs, to: Path) -> None:
+        data = bytearray(odd.path("plain.mp4").read_bytes())
+        a, b, c, d = (value * 0x10000 for value in _TURNED[degrees])
+        struct.pack_into(">9i", data, data.index(b"tkhd") + 44, a, b, 0, c, d, 0, 0, 0, 0x40000000)
+        to.write_bytes(data)
+
+    return build
+
+
+for _degrees in _TURNED:
+    _register(f"rotated{_degrees}.mp4", _rotated(_degrees))
 _register("odd_321x241.avi", lambda _, to: encode(to, scene(20, 321, 241), codec="mpeg4", options={"q:v": "5"}))
 _register("odd_321x241_444.mp4", lambda _, to: encode(to, scene(20, 321, 241), pix_fmt="yuv444p"))
 _register(
