@@ -34,6 +34,7 @@ def build(plan: RunPlan) -> list[Sink]:
             merged=jsonl.merged,
             status=jsonl.status,
             rotate_bytes=jsonl.rotate_bytes,
+            append=any(camera.live for camera in plan.cameras),  # a restarted site goes on; a replay starts anew
         )
         for jsonl in plan.jsonl
     ]

@@ -7,7 +7,6 @@ and check can't drift apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from pipeline.config.fields import Section
 from pipeline.config.problems import Problems, did_you_mean, key_text, show, suggestion
+from pipeline.config.section_schema import section_schema
 from pipeline.yaml import Node, Step, core_scalar
 
 S = TypeVar("S", bound=Section)
@@ -177,11 +177,6 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
-@cache
-def _root_schema(section: type[Section]) -> dict[str, Any]:
-    return section.model_json_schema()
-
-
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema behind ``$ref``, with the options of ``anyOf`` resolved as well."""
     if "$ref" in schema:
@@ -193,7 +188,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
 
 def _schema_at(section: type[Section], path: Sequence[Step]) -> Mapping[str, Any]:
     """The JSON Schema of the key at ``path``; empty if there is none."""
-    root = _root_schema(section)
+    root = section_schema(section)
     schema: Mapping[str, Any] = root
     for step in path:
         for option in _options(_resolved(schema, root)):

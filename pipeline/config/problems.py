@@ -14,7 +14,9 @@ from pipeline.yaml import Fault, Node, Place, Step
 from stages.errors import UserError
 
 MAX_SHOWN_CHARACTERS = 60
+MAX_PATH_CHARACTERS = 200
 MAX_KEY_CHARACTERS = 120
+MAX_LINE_CHARACTERS = 1000
 MAX_PROBLEMS = 200  # more than anyone reads; the rest is counted
 HIDDEN = "(hidden)"  # stands for a secret
 _NOTHING = object()
@@ -60,7 +62,9 @@ class Problems:
             parts.append(show(value))
         parts.append(problem)
         self.expect_in(place.label)
-        self._lines.setdefault(": ".join(part for part in parts if part), (place.label, place.line or 0))
+        # problems passed on from elsewhere may repeat a path as it is
+        line = escape(shorten(": ".join(part for part in parts if part), MAX_LINE_CHARACTERS))
+        self._lines.setdefault(line, (place.label, place.line or 0))
 
     def add_faults(self, faults: Iterable[Fault]) -> None:
         """Add what is wrong with a file before any key of it has a meaning."""
@@ -113,7 +117,11 @@ def show(value: Any) -> str:
 
 
 def shorten(text: str, most: int = MAX_SHOWN_CHARACTERS) -> str:
-    """``text``, or its beginning and its length."""
+    """``text``, or its beginning and its length; of a long path the end too, where the name of the file is."""
+    if "/" in text and len(text) > most:
+        if len(text) <= MAX_PATH_CHARACTERS:
+            return text
+        return f"{text[: most // 2]}…{text[-most:]} ({len(text)} characters)"
     return text if len(text) <= most else f"{text[: most - 20]}… ({len(text)} characters)"
 
 

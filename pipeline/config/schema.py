@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 from pipeline.config.camera import CameraConfig
 from pipeline.config.fields import Section
 from pipeline.config.model import ModelConfig
+from pipeline.config.section_schema import section_schema
 from pipeline.config.site import Site
 from stages.messages import Detections, External, Heartbeat, Status
 
@@ -29,8 +31,8 @@ MESSAGES: dict[str, tuple[str, type[External]]] = {
 
 def schemas() -> dict[str, str]:
     """File name to text of every schema, the same for the same code."""
-    texts = {name: _text(title, _tidy(cls.model_json_schema())) for name, (title, cls) in SECTIONS.items()}
-    texts |= {name: _text(title, msgspec.json.schema(cls)) for name, (title, cls) in MESSAGES.items()}
+    texts = {name: _text(title, section_schema(cls)) for name, (title, cls) in SECTIONS.items()}
+    texts |= {name: _text(title, _even(msgspec.json.schema(cls))) for name, (title, cls) in MESSAGES.items()}
     return {f"{name}.schema.json": text for name, text in texts.items()}
 
 
@@ -56,20 +58,20 @@ def _holds(path: Path, text: str) -> bool:
         return False
 
 
+def _even(schema: Any) -> Any:
+    """The schema of a message, the same whichever version of msgspec made it: indentation of texts, order of choices."""
+    if isinstance(schema, list):
+        return [_even(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    even = {key: _even(value) for key, value in schema.items()}
+    if isinstance(even.get("description"), str):
+        even["description"] = inspect.cleandoc(even["description"])
+    if "anyOf" in even:
+        even["anyOf"].sort(key=lambda option: option.get("type") == "null")
+    return even
+
+
 def _text(title: str, schema: dict[str, Any]) -> str:
     whole = {"$schema": DIALECT, "title": title, **{key: value for key, value in schema.items() if key != "title"}}
     return json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _tidy(schema: Any) -> Any:
-    """Without titles made from names and defaults that say nothing, which also differ between versions of pydantic."""
-    if isinstance(schema, list):
-        return [_tidy(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    tidy = {key: _tidy(value) for key, value in schema.items()}
-    if isinstance(schema.get("title"), str):
-        del tidy["title"]
-    if "default" in tidy and tidy["default"] in (None, ""):
-        del tidy["default"]
-    return tidy

@@ -9,6 +9,9 @@ from pipeline.config.problems import Problems
 from pipeline.config.site import DeviceConfig, SinkConfig, SiteSettings
 from pipeline.config.sources import absolute, is_there
 from pipeline.yaml import Node, Place, Step
+from stages.accelerators.registry import check_name
+from stages.errors import UserError
+from stages.sinks.address import parse_address
 
 IPC = "ipc://"
 
@@ -26,9 +29,14 @@ def settle(settings: SiteSettings, root: Node, problems: Problems) -> SiteSettin
             problems.add(place, "limits.quarantine", problem, limits.quarantine)
         changes["limits"] = limits.model_copy(update={"quarantine": str(path)})
     publish = settings.publish
-    if publish is not None and publish.bind.startswith(IPC) and not publish.bind.startswith(f"{IPC}@"):
-        path = absolute(publish.bind.removeprefix(IPC), _place(root, "publish", "bind").folder)
-        changes["publish"] = publish.model_copy(update={"bind": f"{IPC}{path}"})
+    if publish is not None and publish.bind.startswith(IPC) and publish.bind[len(IPC)] not in "@*":
+        place = _place(root, "publish", "bind")
+        bind = f"{IPC}{absolute(publish.bind.removeprefix(IPC), place.folder)}"
+        try:
+            parse_address(bind, bind=True)
+        except UserError as error:
+            problems.add(place, "publish.bind", error.problems[0])
+        changes["publish"] = publish.model_copy(update={"bind": bind})
     return settings.model_copy(update=changes)
 
 
@@ -40,6 +48,11 @@ def _check_devices(devices: Sequence[DeviceConfig], root: Node, problems: Proble
     seen: dict[str, Place] = {}
     for index, each in enumerate(devices):
         place = _place(root, "devices", index, "device")
+        try:
+            check_name(each.device)
+        except UserError as error:
+            problem = error.problems[0].removeprefix(f"device {each.device}: ")
+            problems.add(place, f"devices[{index}].device", problem, each.device)
         if each.device in seen:
             problem = f"is the device at {seen[each.device]} too; keep one and raise its executors"
             problems.add(place, f"devices[{index}].device", problem, each.device)

@@ -12,6 +12,8 @@ from pipeline.config.camera import CameraConfig
 from pipeline.config.fields import NAME_PATTERN, AlsoAccepts, Auto, Described, Many, Name, OrOne, Section, auto_or
 from pipeline.config.model import ModelConfig
 from pipeline.yaml import Place, Step
+from stages.errors import UserError
+from stages.sinks.address import parse_address
 
 DEVICE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}(:[0-9]{1,3})?$"
 
@@ -85,15 +87,12 @@ class NmsConfig(Section):
 def _address(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
-    remedy = "write tcp://127.0.0.1:5600, tcp://*:5600 for all networks, or ipc://PATH"
-    if re.fullmatch(r"ipc://[^\s]{1,500}", value):
-        return value
-    found = re.fullmatch(r"tcp://(\*|[A-Za-z0-9_.-]{1,255}|\[[0-9a-fA-F:.%a-z]{2,64}\]):([0-9]{1,5})", value)
-    if not found:
-        raise ValueError(f"is not an address to publish at; {remedy}")
-    if int(found[2]) > 65_535:
-        raise ValueError(f"has a port above 65535; {remedy}")
-    return value
+    try:
+        return parse_address(value, bind=True).text
+    except UserError as error:
+        # the line shows the value already
+        problem = error.problems[0].removeprefix(f"{value!r} ")
+    raise ValueError(problem if "; " in problem else f"{problem}; write one such as tcp://127.0.0.1:5600")
 
 
 class PublishConfig(Section):
@@ -101,7 +100,7 @@ class PublishConfig(Section):
 
     bind: Annotated[str, Described(_address, {"type": "string", "pattern": "^(tcp|ipc)://.+$"})] = Field(
         default="tcp://127.0.0.1:5600",
-        description="Address to publish at: tcp://HOST:PORT, port 0 for a free one, or ipc://PATH.",
+        description="Address to publish at: tcp://HOST:PORT, port 0 for a free one, host * for all networks, or ipc://PATH.",
     )
     hwm: int = Field(
         default=10_000,

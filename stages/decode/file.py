@@ -26,10 +26,6 @@ from stages.decode.source import Ending, SourceFacts, SourceFrame
 from stages.decode.truncation import Outcome, Promise, missing
 from stages.decode.upright import quarter_turns, upright_size
 
-# A playlist must not make a recording reach out to the network. (Given as container_options: PyAV before 18 crashes on
-# MPEG-TS with ``options``, which it also hands to streams that don't exist yet.)
-FILE_OPTIONS = {"protocol_whitelist": "file"}
-
 AVFMT_TS_DISCONT = 0x0200  # libavformat/avformat.h
 
 # A clock that may wrap or restart inside a file (MPEG-TS and -PS) is believed less than one that can't.
@@ -51,7 +47,7 @@ class FileSource:
 
     def __init__(self, camera: CameraSpec) -> None:
         self._path = camera.url
-        self._options = FILE_OPTIONS | camera.options
+        self._options = dict(camera.options)
         self._container: InputContainer | None = None
         self._frames: Generator[VideoFrame, None, None] | None = None
         self._clock: StreamClock | None = None
@@ -75,6 +71,7 @@ class FileSource:
         refusal.check_path(self._path)
         self._forget_outcome()
         try:
+            # not ``options``: PyAV before 18 hands those to streams that don't exist yet, and crashes on MPEG-TS
             container = av.open(self._path, container_options=self._options)
         except (FFmpegError, OSError, ValueError) as error:
             raise refusal.not_opened(self._path, error) from None

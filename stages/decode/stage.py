@@ -122,8 +122,6 @@ class Decode:
                 elif self._skip:
                     self._skip -= 1
                     self._passed = 0
-                    if not self._skip:
-                        return []  # exactly where the lost stage stood
                 else:
                     self._ahead = frame
                     break

@@ -34,6 +34,12 @@ _NUMERIC: Final = (
 )  # what odd numbers or shapes can make of a frame
 
 
+def _failure(item: PostItem, error: Exception) -> ItemFailed:
+    if isinstance(error, BadItem):
+        return ItemFailed(item.index, error.cause, error.detail)
+    return ItemFailed(item.index, "post_failed", f"{type(error).__name__}: {error}")
+
+
 class Postprocess:
     """Turns rows of output slots into objects. One instance per worker; not for several threads at once.
 
@@ -92,16 +98,14 @@ class Postprocess:
         failed: list[ItemFailed] = []
         try:
             views = self._views(message)
-        except BadItem as error:
-            failed = [ItemFailed(item.index, error.cause, error.detail) for item in message.items]
+        except (BadItem, *_NUMERIC) as error:
+            failed = [_failure(item, error) for item in message.items]
         else:
             for item in message.items:
                 try:
                     objects.append(self._objects(message, item, views))
-                except BadItem as error:
-                    failed.append(ItemFailed(item.index, error.cause, error.detail))
-                except _NUMERIC as error:
-                    failed.append(ItemFailed(item.index, "post_failed", f"{type(error).__name__}: {error}"))
+                except (BadItem, *_NUMERIC) as error:
+                    failed.append(_failure(item, error))
         return [PostDone(message.task_id, objects, failed, started_at_ns, self._clock_ns())]
 
     def flush(self) -> list[PostDone]:
@@ -170,7 +174,7 @@ class Postprocess:
                 "post_failed", f"score {scores[0]:.3g} is no probability; is the layout of model {task.model} right?"
             )
         boxes = self._geometry(camera, task.model, item).inverse(found.boxes[best_first])
-        # outside of the crop or picture: nothing is left of them after clipping. `not >` rather than `<=` is for NaN
+        # nothing is left, after clipping, of a box that lies in the padding
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         if not visible.all():
             boxes, scores, best_first = boxes[visible], scores[visible], best_first[visible]

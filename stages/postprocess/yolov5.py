@@ -1,10 +1,10 @@
 """Owns the layout ``yolov5``: decoded rows with objectness. Does not own the three raw heads.
 
-Source: Ultralytics YOLOv5, ``Detect.forward`` in models/yolo.py (YOLOv7 alike): the file decodes ``xy = (2 *
-sigmoid(t) - 0.5 + grid) * stride``, ``wh = (2 * sigmoid(t))² * anchor`` and gives (A, 5 + C): centre x, centre y,
-width, height in pixels of the input, objectness, C class scores, all in 0..1. What passes: ``non_max_suppression`` in
-utils/general.py with ``multi_label=False``: the objectness must exceed the confidence, and so must objectness times
-best class. YOLOX and YOLOv6 exports that decode in the file look the same.
+Source: Ultralytics YOLOv5, ``Detect.forward`` in models/yolo.py (YOLOv7 alike): the file decodes
+``xy = (2 * sigmoid(t) - 0.5 + grid) * stride`` and ``wh = (2 * sigmoid(t))² * anchor`` and gives (A, 5 + C): centre x,
+centre y, width, height in pixels of the input, then objectness and C class scores in 0..1. What passes:
+``non_max_suppression`` in utils/general.py with ``multi_label=False``: the objectness must exceed the confidence, and
+so must objectness times best class. YOLOX and YOLOv6 exports that decode in the file look the same.
 """
 
 from __future__ import annotations

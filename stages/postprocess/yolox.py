@@ -1,8 +1,8 @@
 """Owns the layout ``yolox``: raw offsets on the grid, with objectness. Does not own exports that decode in the file.
 
 Source: Z. Ge et al., "YOLOX: Exceeding YOLO Series in 2021", and Megvii-BaseDetection/YOLOX: ``YOLOXHead.forward`` in
-yolox/models/yolo_head.py with ``decode_in_inference`` off, which is how its exporter writes ONNX files, gives (A, 5 +
-C) with the sigmoid of objectness and classes already taken; ``demo_postprocess`` in yolox/utils/demo_utils.py decodes
+yolox/models/yolo_head.py with ``decode_in_inference`` off, which is how its exporter writes ONNX files, gives
+(A, 5 + C) with the sigmoid of objectness and classes taken; ``demo_postprocess`` in yolox/utils/demo_utils.py decodes
 ``xy = (t + grid) * stride``, ``wh = exp(t) * stride``. Anchors: strides 8, 16, 32, row by row of each grid. What
 passes: the objectness must exceed the confidence, and so must objectness times best class, as for YOLOv5.
 """

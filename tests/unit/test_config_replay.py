@@ -101,7 +101,10 @@ def test_all_clips_that_can_not_be_played_are_told_at_once(here: Path) -> None:
         ({"model": "x/y.onnx"}, "models.y: model 'x/y.onnx' is a model file; name the YAML that describes it instead"),
         ({"device": "CPU"}, 'devices[0].device: "CPU": is not the name of a device; write its kind and number'),
         ({"copies": 0}, "copies: 0: is out of bounds; write a whole number from 1 to 1000"),
-        ({"publish": "5600"}, 'publish.bind: "5600": is not an address to publish at; write tcp://'),
+        (
+            {"publish": "5600"},
+            'publish.bind: "5600": is not an address: it has no tcp:// or ipc:// in front; write one such as',
+        ),
         ({"max_frames": 0}, "cameras[0].source.max_frames: 0: is out of bounds; write a whole number"),
         ({"jsonl": "."}, 'sinks[0].jsonl.path: ".": is a folder; name a file in it'),
         ({"overrides": ["camera.x.iou=1"]}, "--set camera.x.iou: there is no camera 'x'; known are street"),

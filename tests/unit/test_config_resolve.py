@@ -104,13 +104,16 @@ cameras:
 
 
 def test_defaults_are_those_of_the_plan_and_of_the_model(here: Path) -> None:
-    resolved = resolve(load_site(write(here, "cameras: [{name: a, source: clip.mp4}]\n")))
+    site = load_site(write(here, "cameras: [{name: a, source: clip.mp4}]\n"))
+    resolved = resolve(site)
     assert resolved.publish == PublishPlan("tcp://127.0.0.1:5600")
     assert resolved.limits == Limits()
     assert resolved.devices == (DeviceRequest("cpu", None, None, 2),)
     assert (resolved.batch.max_batch, resolved.nms_workers, resolved.jsonl) == (None, None, ())
     [camera], [model] = resolved.cameras, resolved.models
-    assert camera == CameraSpec("a", str(here / "clip.mp4"), "coco-ssd", confidence=0.4, iou=0.35)
+    described = site.models["coco-ssd"]
+    expected = CameraSpec("a", str(here / "clip.mp4"), "coco-ssd", confidence=described.confidence, iou=described.iou)
+    assert camera == expected
     assert model.outputs == (TensorSpec("output0", (1917, 84), "float32"),)
     assert model.frame_bytes == 300 * 300 * 3
     assert Path(model.path).is_file()

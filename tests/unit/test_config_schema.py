@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import msgspec
@@ -17,7 +17,9 @@ from ruamel.yaml import YAML
 from pipeline.config import schema
 from pipeline.config.fields import Section
 from pipeline.config.labels import COCO
+from pipeline.config.model import Layout
 from stages.messages import DetectedObject, Detections, Heartbeat, LedgerEntry, Status
+from stages.postprocess.registry import LAYOUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "configs" / "schema"
@@ -154,6 +156,10 @@ def test_every_number_text_and_list_has_bounds(kind: str) -> None:
         return found + [each for key, value in node.items() for each in unbounded(value, f"{path}.{key}")]
 
     assert [path for path in unbounded(loaded(f"{kind}.schema.json"), "") if "mean" not in path] == []
+
+
+def test_layouts_are_those_that_can_be_read() -> None:
+    assert set(get_args(Layout)) == set(LAYOUTS)
 
 
 def test_the_labels_of_coco() -> None:

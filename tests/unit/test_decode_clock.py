@@ -66,9 +66,12 @@ def test_b_frames_in_avi_follow_the_order_of_decoding() -> None:
     """AVI has only decoding times: pts come shuffled, dts of the frames as shown are right."""
     pts = [1, 4, 3, 5, 2, 7, 6, 10, 9, 11, 8, 14, 13, 15, 12]
     dts = list(range(2, 17))
-    found = run([p * 40 for p in pts], dts=[d * 40 for d in dts])
+    shuffled, steady = [p * 40 for p in pts], [d * 40 for d in dts]
     # the first few still find out which to believe
-    assert [b - a for a, b in pairwise(found)] == [120] + [40] * 13
+    assert [b - a for a, b in pairwise(run(shuffled, dts=steady))] == [120] + [40] * 13
+    # and when the header's rate is wrong, the times are right all the same
+    assert [b - a for a, b in pairwise(run(shuffled, dts=steady, nominal=10_000_000))] == [120, 10, 30] + [40] * 11
+    assert max(b - a for a, b in pairwise(run(shuffled, nominal=10_000_000)[4:])) > 40  # pts alone don't
 
 
 def test_dts_stands_in_for_missing_pts() -> None:

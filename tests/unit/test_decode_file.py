@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import socket
 from itertools import pairwise
 
 import av
@@ -113,6 +114,12 @@ def test_whole_files_end_with_ended(odd, name, frames, steps_ms) -> None:
     assert played.errors == 0
 
 
+def test_avi_with_b_frames_keeps_time_even_if_its_rate_is_wrong(odd, monkeypatch) -> None:
+    monkeypatch.setattr(file_module, "nominal_ns", lambda rate: 10 * MS)
+    played = Played(odd.path("bframes.avi"))
+    assert [b - a for a, b in pairwise(played.pts[5:97])] == [40 * MS] * 91
+
+
 @pytest.mark.parametrize(
     ("name", "frames", "size", "first_ms", "recorded"),
     [
@@ -167,6 +174,21 @@ def test_cut_files_play_to_the_cut_and_say_so(odd, name, said) -> None:
     assert match, played.ending.detail
     assert int(match[1]) == len(played.pts) > 0
     assert played.errors <= 1  # the half of a packet at the cut
+
+
+@pytest.mark.parametrize("packets", [20, 60, 90, 97])
+@pytest.mark.parametrize("whole", ["faststart.mp4", "cut_start_index_first.mp4", "start_at_100s_index_first.mp4"])
+def test_a_file_cut_between_two_packets_holds_no_broken_packet_and_is_told_all_the_same(
+    odd, tmp_path, whole, packets
+) -> None:
+    with av.open(str(odd.path(whole))) as container:
+        ends = [packet.pos + packet.size for packet in container.demux(video=0) if packet.size]
+    assert Played(odd.path(whole)).ending.cause == "ended"
+    target = tmp_path / whole
+    target.write_bytes(odd.path(whole).read_bytes()[: ends[packets - 1]])
+    played = Played(target)
+    assert played.errors == 0
+    assert played.ending == Ending("truncated", f"the file stops after {len(played.pts)} of 100 frames")
 
 
 def test_a_whole_file_with_only_its_seek_table_cut_says_so(odd, tmp_path) -> None:
@@ -251,25 +273,26 @@ def test_a_stream_that_starts_between_key_frames(odd) -> None:
 
 
 class FailingContainer:
-    """A container whose reads fail from packet ``after`` on, ``times`` times (None: for ever)."""
+    """A container whose reads fail ``times`` times (None: for ever) at packet ``after`` and each ``after`` on."""
 
     def __init__(self, container, after, times, error) -> None:
         self._container, self._after, self._times, self._error = container, after, times, error
         self._demux = container.demux()
-        self.seen = 0
+        self._seen = self._failed = 0
 
     def __getattr__(self, name):
         return getattr(self._container, name)
 
     def demux(self):
         while True:
-            if self.seen >= self._after and self._times != 0:
-                self._times = None if self._times is None else self._times - 1
+            if self._seen and self._seen % self._after == 0 and (self._times is None or self._failed < self._times):
+                self._failed += 1
                 raise self._error
             packet = next(self._demux, None)
             if packet is None:
                 return
-            self.seen += 1
+            self._seen += 1
+            self._failed = 0
             yield packet
 
     def close(self) -> None:
@@ -288,10 +311,10 @@ def failing(monkeypatch, odd, after, times, code):
 
 
 def test_a_read_error_in_passing_is_counted(odd, monkeypatch) -> None:
-    failing(monkeypatch, odd, 30, 3, errno.EIO)
+    failing(monkeypatch, odd, 15, READ_ERRORS_IN_A_ROW - 1, errno.EIO)
     played = Played(odd.path("plain.mp4"))
     assert len(played.pts) == 100
-    assert played.errors == 3
+    assert played.errors == 6 * (READ_ERRORS_IN_A_ROW - 1)
     assert played.ending.cause == "ended"
 
 
@@ -367,9 +390,14 @@ def test_a_file_that_may_not_be_read(odd, tmp_path) -> None:
 
 def test_a_playlist_must_not_reach_out_to_the_network(tmp_path) -> None:
     path = tmp_path / "list.m3u8"
-    path.write_text("#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nhttp://127.0.0.1:9/a.ts\n#EXT-X-ENDLIST\n")
-    with pytest.raises(SourceRefused):
-        probe(camera(path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/a.ts"
+        path.write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\n{address}\n#EXT-X-ENDLIST\n")
+        with pytest.raises(SourceRefused):
+            probe(camera(path))
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody called
+            server.accept()
 
 
 def test_addresses_that_cannot_be_played_yet_are_refused_without_showing_them() -> None:

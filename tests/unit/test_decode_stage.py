@@ -167,6 +167,10 @@ def test_a_size_change_gets_a_new_geometry(odd) -> None:
     frames = engine.of(FrameReady)
     assert [(f.width, f.height) for f in frames] == [(160, 120)] * 50 + [(320, 240)] * 50
     assert engine.of(StreamEnded)[0].cause == "ended"
+    bottom = engine.picture(frames[-1])[145:155, 80:].astype(int)  # the ring still holds the last one
+    assert abs(bottom - 114).max() == 0
+    right = engine.picture(frames[-1])[60:100, 150:, 0]  # red grows to the right edge of the whole picture
+    assert right.min() > 200
 
 
 @pytest.mark.parametrize(

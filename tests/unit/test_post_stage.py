@@ -284,3 +284,12 @@ def test_the_slot_is_left_as_it_was_and_nothing_of_it_is_held():
     bench.post()
     assert bytes(bench.ring.read(0, bench.generation)) == before
     bench.ring._memory[0].extend(b"x")  # BufferError if a view were still alive
+
+
+def test_a_ring_that_is_too_small_for_its_model_fails_the_frames_and_not_the_worker():
+    bench = Bench()
+    bench.write([(10, 10, 20, 20, 0.9, 0)])
+    bench.stage._max_batch["m"] = 400
+    assert [f.cause for f in bench.post().failed] == ["post_failed"]
+    bench.stage._max_batch.clear()
+    assert [f.cause for f in bench.post().failed] == ["post_failed"]

@@ -10,6 +10,7 @@ import fcntl
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,17 @@ FOREIGN_SETTINGS = (
     "QUIET",
     "LOG",
 )
+
+# Runs the pip of a wheel with certificates of one's choice: Debian's does not even start without those of the system.
+PIP_WITH_CERTIFICATES = """
+import runpy, sys
+bundle, wheel = sys.argv[1:3]
+del sys.argv[1:3]
+sys.path.insert(0, wheel)
+from pip._vendor import certifi
+certifi.where = lambda: bundle
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 
 
 class Installer:
@@ -138,10 +150,9 @@ class Installer:
             if way() and self._has_pip():
                 return
         remedy = f"sudo apt-get install {own}" if of_debian else f"install pip or ensurepip for {sys.executable}"
-        causes = [line for line in self._read_log(whole=True).splitlines() if line.startswith("E: ")]
         raise Refused(
-            f"{sys.executable} comes without pip and ensurepip, and none could be had here; "
-            f"remedy:  {remedy}\n{last_lines(chr(10).join(causes), 3)}"
+            f"{sys.executable} comes without pip and ensurepip, and none could be had here; remedy:  {remedy}\n"
+            + last_lines("\n".join(re.findall(r"^(?:E|ERROR): .*", self._read_log(whole=True), re.MULTILINE)), 3)
         )
 
     def _has_pip(self) -> bool:
@@ -156,31 +167,32 @@ class Installer:
         return self._pip("install", "--target", str(place), "pip", python=sys.executable) == 0
 
     def _pip_by_wheels_here(self, folder: Path = debian.WHEELS) -> bool:
-        """A wheel of pip can install itself; Debian's fits Debian's own Python."""
-        if sys.base_prefix != "/usr":
-            return False
+        """A wheel of pip can install itself; Debian's fits Debian's Python and trusts Debian's certificates."""
         wheels = sorted(folder.glob("pip-*.whl"))
-        return bool(wheels) and self._pip("install", "--no-index", str(wheels[-1]), pip=f"{wheels[-1]}/pip") == 0
+        if not wheels or sys.base_prefix != "/usr" or not debian.CERTIFICATES.exists():
+            return False
+        return self._pip("install", "--no-index", str(wheels[-1]), program=[f"{wheels[-1]}/pip"]) == 0
 
     def _pip_by_wheels_of_debian(self) -> bool:
-        """The package that ensurepip would take pip from, unpacked; with the certificates that this pip looks for."""
+        """The package that ensurepip would take pip from, and if need be the one with the certificates, unpacked."""
         if sys.base_prefix != "/usr":
             return False
+        say("Python's ensurepip is missing: unpacking pip from the package python3-pip-whl")
         bare = not debian.CERTIFICATES.exists()
         folder = self.venv / "debian"
-        say("Python's ensurepip is missing: unpacking pip from the package python3-pip-whl")
-        if not debian.unpack(["python3-pip-whl", *["ca-certificates"] * bare], folder, self.log):
-            return False
-        if bare:
-            parts = sorted(folder.glob("usr/share/ca-certificates/mozilla/*.crt"))
-            self._own_certificates.write_bytes(b"\n".join(part.read_bytes() for part in parts))
-        found = self._pip_by_wheels_here(folder / str(debian.WHEELS).lstrip("/"))
+        unpacked = debian.unpack(["python3-pip-whl", *["ca-certificates"] * bare], folder, self.log)
+        wheels = folder / str(debian.WHEELS).lstrip("/")
+        found = unpacked and (self._pip_by_registry(folder, wheels) if bare else self._pip_by_wheels_here(wheels))
         shutil.rmtree(folder, ignore_errors=True)
         return found
 
-    @property
-    def _own_certificates(self) -> Path:
-        return self.venv / "ca-certificates.crt"
+    def _pip_by_registry(self, folder: Path, wheels: Path) -> bool:
+        """Debian's pip, shown unpacked certificates, fetches the registry's, which brings its own."""
+        parts = sorted(folder.glob("usr/share/ca-certificates/mozilla/*.crt"))
+        bundle = folder / "certificates.crt"
+        bundle.write_bytes(b"\n".join(part.read_bytes() for part in parts))
+        program = ["-c", PIP_WITH_CERTIFICATES, str(bundle), *map(str, wheels.glob("pip-*.whl"))]
+        return self._pip("install", "--ignore-installed", "pip", program=program) == 0
 
     # --- packages ----------------------------------------------------------------------------------------------------
 
@@ -244,8 +256,7 @@ class Installer:
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    def _pip(self, *arguments: str, python: str = "", pip: str = "") -> int:
-        program = [pip] if pip else ["-P", "-m", "pip"]
+    def _pip(self, *arguments: str, python: str = "", program: Sequence[str] = ("-P", "-m", "pip")) -> int:
         settings = {key: value for key, value in os.environ.items() if key.removeprefix("PIP_") not in FOREIGN_SETTINGS}
         settings |= {
             "PIP_USER": "0",
@@ -253,8 +264,6 @@ class Installer:
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONUNBUFFERED": "1",
         }
-        if self._own_certificates.exists() and not debian.CERTIFICATES.exists():
-            settings.setdefault("PIP_CERT", str(self._own_certificates))
         return self._run([python or str(self.state.python), *program, *arguments], settings)
 
     def _run(self, command: list[str], settings: dict[str, str] | None = None) -> int:

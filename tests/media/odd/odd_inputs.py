@@ -230,6 +230,19 @@ _register(
     "cut_start.mp4",  # starts between key frames by way of an edit list
     lambda odd, to: remux(odd.path("good.mp4"), to, offset_s=-0.5, container_options={"avoid_negative_ts": "disabled"}),
 )
+_register(
+    "cut_start_index_first.mp4",
+    lambda odd, to: remux(
+        odd.path("good.mp4"),
+        to,
+        offset_s=-0.5,
+        container_options={"avoid_negative_ts": "disabled", "movflags": "+faststart"},
+    ),
+)
+_register(
+    "start_at_100s_index_first.mp4",
+    lambda odd, to: remux(odd.path("good.mp4"), to, offset_s=100, container_options={"movflags": "+faststart"}),
+)
 _register("fps1000.mp4", lambda _, to: encode(to, scene(200), fps=1000))
 
 
