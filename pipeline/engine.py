@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from pipeline.observe.gauge import Gauge
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
@@ -26,6 +25,7 @@ from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.crew import crew
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
 from pipeline.runtime.supervisor import Supervisor, WorkerProcess

@@ -10,13 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from pipeline.observe.gauge import Gauge
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
 from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.rings import Rings
 from pipeline.runtime.worker import NMS_CAPACITY
 from stages.accelerators.accelerator import Device
