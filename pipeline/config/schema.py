@@ -59,7 +59,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _even(schema: Any) -> Any:
-    """The schema of a message, the same whichever version of msgspec made it: indentation of texts, order of choices."""
+    """The schema of a message, the same whichever msgspec made it: indentation of texts, order of choices."""
     if isinstance(schema, list):
         return [_even(each) for each in schema]
     if not isinstance(schema, dict):

@@ -92,6 +92,7 @@ def _address(value: Any) -> str:
     except UserError as error:
         # the line shows the value already
         problem = error.problems[0].removeprefix(f"{value!r} ")
+    problem = problem.replace("is not an address:", "is not an address to publish at:", 1)
     raise ValueError(problem if "; " in problem else f"{problem}; write one such as tcp://127.0.0.1:5600")
 
 

@@ -100,11 +100,11 @@ SITE_ERRORS: Sequence[tuple[str, str]] = [
     ),
     (
         "publish: {bind: localhost:5600}",
-        'publish.bind: "localhost:5600": is not an address: it has no tcp:// or ipc:// in front; write tcp://localhost:5600',
+        'publish.bind: "localhost:5600": is not an address to publish at: it has no tcp:// or ipc:// in front; write tcp://localhost:5600',
     ),
     (
         "publish: {bind: tcp://h:70000}",
-        'publish.bind: "tcp://h:70000": is not an address: the port must be a number from 0 to 65535',
+        'publish.bind: "tcp://h:70000": is not an address to publish at: the port must be a number from 0 to 65535',
     ),
     ("publish: of", "site.yaml:2: publish: \"of\": is not known here; did you mean 'off'?"),
     ("publish: {hwm: 0}", "site.yaml:2: publish.hwm: 0: is out of bounds; write a whole number from 1 to 10000000"),

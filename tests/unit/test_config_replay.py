@@ -103,7 +103,7 @@ def test_all_clips_that_can_not_be_played_are_told_at_once(here: Path) -> None:
         ({"copies": 0}, "copies: 0: is out of bounds; write a whole number from 1 to 1000"),
         (
             {"publish": "5600"},
-            'publish.bind: "5600": is not an address: it has no tcp:// or ipc:// in front; write one such as',
+            'publish.bind: "5600": is not an address to publish at: it has no tcp:// or ipc:// in front; write one',
         ),
         ({"max_frames": 0}, "cameras[0].source.max_frames: 0: is out of bounds; write a whole number"),
         ({"jsonl": "."}, 'sinks[0].jsonl.path: ".": is a folder; name a file in it'),

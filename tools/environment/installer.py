@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import debian
 from report import Refused, clear_progress, explain_pip, last_lines, say, show_progress
@@ -150,9 +151,11 @@ class Installer:
             if way() and self._has_pip():
                 return
         remedy = f"sudo apt-get install {own}" if of_debian else f"install pip or ensurepip for {sys.executable}"
+        log = self._read_log(whole=True)
+        errors = "\n".join(re.findall(r"^(?:E|ERROR): .*", log, re.MULTILINE))
         raise Refused(
             f"{sys.executable} comes without pip and ensurepip, and none could be had here; remedy:  {remedy}\n"
-            + last_lines("\n".join(re.findall(r"^(?:E|ERROR): .*", self._read_log(whole=True), re.MULTILINE)), 3)
+            + (self._explain(log) or last_lines(errors, 3))
         )
 
     def _has_pip(self) -> bool:
@@ -247,12 +250,14 @@ class Installer:
             return None
         return run.stderr.strip().rpartition("\n")[2] or f"Python ended with status {run.returncode}"
 
-    def _refuse_pip(self) -> None:
+    def _refuse_pip(self) -> NoReturn:
         log = self._read_log()
-        meaning = explain_pip(log, str(self.venv), platform.python_version(), platform.machine())
-        if meaning is None:
+        if (meaning := self._explain(log)) is None:
             raise Refused(f"pip could not install what is needed; the end of {self.log}:\n{last_lines(log)}")
         raise Refused(f"pip could not install what is needed: {meaning}.  (log: {self.log})")
+
+    def _explain(self, log: str) -> str | None:
+        return explain_pip(log, str(self.venv), platform.python_version(), platform.machine())
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
