@@ -32,7 +32,13 @@ def absolute(text: str, folder: Path) -> Path:
             path = path.expanduser()
         except RuntimeError:  # no such user: then it's a file called so
             path = Path(text)
-    return folder / path
+    path = folder / path
+    try:
+        short = os.path.normpath(path)
+        # `..` may only be cut out where no symbolic link is before it
+        return Path(short) if os.path.realpath(short) == os.path.realpath(path) else path
+    except (OSError, ValueError):
+        return path
 
 
 def display_path(place: Place, text: str) -> str:

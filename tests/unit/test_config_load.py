@@ -79,6 +79,16 @@ def test_relative_paths_count_from_the_file_that_states_them(load: Load, tmp_pat
     assert site.models["m"].labels == ("one", "two")
 
 
+def test_dots_are_cut_out_of_paths_unless_a_link_is_before_them(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "far" / "deep").mkdir(parents=True)
+    (tmp_path / "far" / "clip.mp4").write_bytes(b"another")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "deep")
+    site = load("cameras: [{name: a, source: plain/../clip.mp4}, {name: b, source: link/../clip.mp4}]\n")
+    assert site.cameras[0].source.url == str(tmp_path / "clip.mp4")
+    assert Path(site.cameras[1].source.url).read_bytes() == b"another"
+
+
 def test_paths_of_overrides_count_from_the_current_folder(load: Load, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "clip.mp4").write_bytes(b"x")

@@ -30,18 +30,16 @@ IMPORTS = "numpy, av, onnxruntime, zmq, msgpack, msgspec, pydantic, ruamel.yaml,
 VISION_LIBRARIES = ("libGL.so.1", "libxcb.so.1", "libglib-2.0.so.0", "libgthread-2.0.so.0")
 
 # Settings for the user's other installations, each of which would lead this one astray.
-FOREIGN_SETTINGS = (
-    "TARGET",
-    "PREFIX",
-    "ROOT",
-    "PYTHON",
-    "DRY_RUN",
-    "REQUIREMENT",
-    "EDITABLE",
-    "NO_DEPS",
-    "QUIET",
-    "LOG",
-)
+FOREIGN_SETTINGS = {
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_PYTHON",
+    "PIP_DRY_RUN",
+    "PIP_REQUIREMENT",
+    "PIP_EDITABLE",
+}
+FOREIGN_SETTINGS |= {"PIP_NO_DEPS", "PIP_QUIET", "PIP_LOG"}
 
 # Runs the pip of a wheel with certificates of one's choice: Debian's does not even start without those of the system.
 PIP_WITH_CERTIFICATES = """
@@ -83,8 +81,11 @@ class Installer:
                 if not self._has_begun_to_install():
                     state.write_record(kept)  # nothing is broken: the next start goes on from here
                 raise
+            self._check_imports(IMPORTS, "the installed packages cannot be imported on this machine")
             libraries = self._make_vision_importable()
-            self._check_imports()
+            # A folder of these names among the installed packages would hide the checkout's.
+            found = "pipeline, stages; pipeline.__file__ + stages.__file__"
+            self._check_imports(found, f"campipe was installed but is not found; remove {self.venv} and start again")
             state.write_record(kept | dict.fromkeys(state.parts, state.fingerprint()), libraries)
             say(f"installed in {time.monotonic() - started:.0f} s")
 
@@ -235,13 +236,10 @@ class Installer:
             raise Refused(f"OpenCV cannot be imported: {trouble}; remedy:  sudo apt-get install libgl1 libglib2.0-0")
         return []
 
-    def _check_imports(self) -> None:
-        trouble = self._import_error(IMPORTS)
+    def _check_imports(self, modules: str, meaning: str) -> None:
+        trouble = self._import_error(modules)
         if trouble is not None:
-            raise Refused(f"the installed packages cannot be imported on this machine: {trouble}")
-        # A folder of these names among the installed packages would hide the checkout's.
-        if self._import_error("pipeline, stages; pipeline.__file__ + stages.__file__") is not None:
-            raise Refused(f"campipe was installed but is not found; remove {self.venv} and start again")
+            raise Refused(f"{meaning}: {trouble}")
 
     def _import_error(self, modules: str) -> str | None:
         command = [str(self.state.python), "-I", "-c", f"import {modules}"]
@@ -262,7 +260,7 @@ class Installer:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def _pip(self, *arguments: str, python: str = "", program: Sequence[str] = ("-P", "-m", "pip")) -> int:
-        settings = {key: value for key, value in os.environ.items() if key.removeprefix("PIP_") not in FOREIGN_SETTINGS}
+        settings = {key: value for key, value in os.environ.items() if key not in FOREIGN_SETTINGS}
         settings |= {
             "PIP_USER": "0",
             "PIP_NO_INPUT": "1",

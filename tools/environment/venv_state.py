@@ -116,11 +116,11 @@ class VenvState:
         record = self.read_record()
         if not record or record.get("state") != "ready" or not (self.venv / "bin" / "campipe").exists():
             return False
-        wanted = self.fingerprint()
+        wanted, installed = self.fingerprint(), record.get("installed", {})
         return (
-            all(record["installed"].get(part) == wanted for part in self.parts)
-            and set(record["distributions"]) <= set(self.distributions())
-            and all(map(loads, record["libraries"]))
+            all(installed.get(part) == wanted for part in self.parts)
+            and set(record.get("distributions", ())) <= set(self.distributions())
+            and all(map(loads, record.get("libraries", ())))
             and self.fault() is None
         )
 
