@@ -62,7 +62,7 @@ def _camera(camera: CameraLine, wall_s: float) -> CameraReport:
         corrupt=camera.corrupt,
         objects=camera.objects,
         frames_with_objects=camera.frames_with_objects,
-        classes=dict(camera.classes.most_common()),
+        classes=camera.classes,
         cut_before=camera.cut_before,
         cut_after=camera.cut_after,
         fps=camera.ledger.published / wall_s if wall_s > 0 else 0.0,

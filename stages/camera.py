@@ -11,8 +11,9 @@ class CameraSpec:
     """One camera, resolved: paths absolute, secrets filled in, defaults taken from its model."""
 
     name: str
-    url: str  # absolute path of a file; later rtsp://…
+    url: str = field(repr=False)  # absolute path of a file; later rtsp://…, which may hold credentials
     model: str
+    track: int = 0  # among the video tracks that are no cover picture
     loop: bool = False
     pace: Literal["fast", "realtime"] = "fast"
     live: bool = False  # may drop frames by age; a recording may not

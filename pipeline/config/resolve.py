@@ -99,7 +99,7 @@ def _count(value: int | str) -> int | None:
 def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
     source, live = camera.source, camera.live
     from_camera = is_camera(source.url)
-    options = {} if source.track == "auto" else {"track": str(source.track)}
+    options: dict[str, str] = {}
     if from_camera:
         options["transport"] = source.transport
         for name in ("open_timeout_ms", "read_timeout_ms", "stall_ms"):
@@ -108,6 +108,7 @@ def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
         name=camera.name,
         url=source.url,
         model=camera.model,
+        track=0 if source.track == "auto" else source.track,
         loop=source.loop,
         pace=source.pace,
         live=from_camera if live.policy == "auto" else live.policy == "newest",

@@ -54,7 +54,7 @@ class CameraLine:
         self.newest_objects = 0
         self.newest_age_ms = 0.0
         self.frames_with_objects = 0
-        self.classes: Counter[str] = Counter()
+        self.class_counts: Counter[int] = Counter()
         self.cut_before = 0
         self.cut_after = 0
         self._trace = trace
@@ -71,6 +71,14 @@ class CameraLine:
         if self.end is not None:
             return "failed" if self.end.cause in FAILED_CAUSES else "ended"
         return "streaming" if self.started else "starting"
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Objects found so far by label, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for class_id, count in self.class_counts.items():
+            counts[self.model.labels[class_id]] += count
+        return dict(counts.most_common())
 
     @property
     def frames_expected(self) -> int | None:
@@ -255,7 +263,8 @@ class CameraLine:
                 strict=True,
             )
         ]
-        self.classes.update(item.label for item in found)
+        for class_id in class_ids:
+            self.class_counts[class_id] += 1
         return found
 
     @staticmethod

@@ -47,6 +47,7 @@ class FileSource:
 
     def __init__(self, camera: CameraSpec) -> None:
         self._path = camera.url
+        self._track = camera.track
         self._options = dict(camera.options)
         self._container: InputContainer | None = None
         self._frames: Generator[VideoFrame, None, None] | None = None
@@ -123,12 +124,18 @@ class FileSource:
         )
 
     def _choose(self, container: InputContainer) -> VideoStream:
-        """The first video track that isn't a cover picture."""
+        """The first video track that isn't a cover picture, or the one that the camera names."""
         pictures = 0
+        tracks: list[VideoStream] = []
         for stream in container.streams.video:
             if Disposition.attached_pic in Disposition(stream.disposition):
                 pictures += 1
                 continue
+            tracks.append(stream)
+        if tracks and self._track >= len(tracks):
+            raise refusal.no_such_track(self._path, self._track, len(tracks))
+        if tracks:
+            stream = tracks[self._track]
             if stream.codec_context is None:
                 raise refusal.unsupported(self._path, "of an unknown kind")
             return stream

@@ -75,6 +75,12 @@ def no_video_track(path: str, others: list[str]) -> SourceRefused:
     return SourceRefused("no_frames", f"{path} has no video track{held}; give a recording with pictures")
 
 
+def no_such_track(path: str, track: int, tracks: int) -> SourceRefused:
+    """It has fewer video tracks than the camera asks for."""
+    held = "one video track, number 0" if tracks == 1 else f"{tracks} video tracks, numbered from 0"
+    return SourceRefused("no_frames", f"{path} has {held}: there is no track {track}; change source.track")
+
+
 def unsupported(path: str, codec: str) -> SourceRefused:
     """No decoder for this codec."""
     return SourceRefused(

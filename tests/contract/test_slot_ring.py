@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,11 +84,13 @@ def test_slots_start_at_pages() -> None:
 
 
 def test_closing_leaves_no_descriptor_even_while_a_view_lives() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     ring = SharedRing.create("t", 2, 100)
     view = ring.begin_write(0)
     ring.close()
-    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the mapping may keep its own duplicate until the view goes
+    assert (
+        len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+    )  # the mapping may keep its own duplicate until the view goes
     del view
 
 
@@ -100,7 +102,7 @@ def test_a_slot_that_does_not_exist_is_refused() -> None:
 
 
 def test_too_little_memory_is_said_at_the_start() -> None:
-    with pytest.raises(UserError, match="can't reserve .* MiB of shared memory"):
+    with pytest.raises(UserError, match=r"can't reserve .* MiB of shared memory"):
         SharedRing.create("t", 1000, 2**50)
 
 

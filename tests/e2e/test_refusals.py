@@ -13,6 +13,8 @@ import pytest
 
 SITE = "cameras:\n  - name: gate\n    source: {clip}\npublish: off\n"
 
+TWICE = "cameras:\n  - {name: a, source: {clip}}\n  - {name: a, source: {clip}}\n"
+
 
 def assert_refused(done: Any, *words: str) -> None:
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
@@ -79,17 +81,22 @@ def test_a_clip_that_ends_in_mid_frame_plays_to_the_break(
         (SITE.replace("    source", "\tsource"), ["site.yaml:3", "tab"]),
         (SITE.replace("gate", "x" * 5000), ["site.yaml:2", "name"]),
         (SITE.replace("{clip}", "missing.mp4"), ["site.yaml:3", "missing.mp4"]),
-        ("cameras:\n  - {name: a, source: {clip}}\n  - {name: a, source: {clip}}\n", ["site.yaml:3", "is the name of the camera at site.yaml:2"]),
+        (TWICE, ["site.yaml:3", "is the name of the camera at site.yaml:2"]),
         (SITE + "batch: {max_batch: many}\n", ["site.yaml:5", "max_batch", "many"]),
         ("", ["site.yaml", "empty"]),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "check", "graph"])
-def test_sites(
-    command: str, text: str, words: list[str], campipe: Callable[..., Any], media_dir: Path, tmp_path: Path
-) -> None:
+def test_sites(text: str, words: list[str], campipe: Callable[..., Any], media_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(text.replace("{clip}", str(media_dir / "street.mp4")))
-    assert_refused(campipe(command, "site.yaml"), *words)
+    assert_refused(campipe("run", "site.yaml"), *words)
+
+
+@pytest.mark.parametrize("command", ["check", "graph"])
+def test_other_commands_refuse_a_site_alike(command: str, campipe: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SITE.replace("{clip}", "missing.mp4") + "publsh: off\n")
+    done = campipe(command, "site.yaml")
+    assert_refused(done, "site.yaml:3", "missing.mp4")
+    assert_refused(done, "site.yaml:5", "publsh")
 
 
 def test_a_port_in_use(campipe: Callable[..., Any], media_dir: Path) -> None:
@@ -97,7 +104,8 @@ def test_a_port_in_use(campipe: Callable[..., Any], media_dir: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        assert_refused(campipe("replay", media_dir / "street.mp4", "--publish", address), address, "another program uses that port")
+        done = campipe("replay", media_dir / "street.mp4", "--publish", address)
+        assert_refused(done, address, "another program uses that port")
 
 
 def test_models_of_wrong_size_or_content(campipe: Callable[..., Any], media_dir: Path, tmp_path: Path) -> None:

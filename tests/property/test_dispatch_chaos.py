@@ -167,9 +167,7 @@ class World:
                 seqs.append(seq)
             self.rows[message.output_slot] = seqs
             generation = self.bump(("out", message.output_slot))
-            failed = [
-                ItemFailed(i, "infer_failed", "") for i in range(len(seqs)) if self.rng.random() < self.bad_rate
-            ]
+            failed = [ItemFailed(i, "infer_failed", "") for i in range(len(seqs)) if self.rng.random() < self.bad_rate]
             outbox.append(RawOutput(message.batch_id, generation, failed, 1, 2, 3, 4))
         elif kind == "nms" and inbox:
             message = inbox.popleft()

@@ -136,8 +136,8 @@ def test_a_batch_is_shared_as_evenly_as_waiting_frames_allow(waiting: dict[str, 
     share = Counter(i.camera for i in batch)
     assert len(batch) == min(max_batch, sum(waiting.values()))
     for camera, count in waiting.items():
-        for other in waiting:
+        for other, others_count in waiting.items():
             # nobody gets two more than another who still had frames waiting
             if share[camera] > share[other] + 1:
-                assert share[other] == waiting[other], (share, waiting)
+                assert share[other] == others_count, (share, waiting)
         assert share[camera] <= count

@@ -86,7 +86,7 @@ cameras:
             class_agnostic=True,
             max_objects=7,
             max_age_ms=50,
-            options={"track": "1"},
+            track=1,
         ),
         CameraSpec("b", clip, "m", sample_every=3, confidence=0.4, iou=0.45),
     )

@@ -538,3 +538,21 @@ def test_pictures_that_cannot_be_are_bad_items() -> None:
         converter.convert(av.VideoFrame())
     with pytest.raises(BadItem, match="bad_frame: 16384x8192 pixels"):
         converter.convert(av.VideoFrame(16384, 8192, "gray"))
+
+
+def test_the_track_that_the_camera_names_is_played(odd: OddInputs) -> None:
+    sizes = []
+    for track in (0, 1):
+        source = FileSource(CameraSpec("a", odd.path("two_video.mkv"), "m", track=track))
+        facts = source.open()
+        sizes.append((facts.width, facts.height))
+        source.close()
+    assert sizes[0] != sizes[1]
+    assert sizes[1] == (321, 241)
+
+
+def test_a_track_that_is_not_there_is_refused_with_the_number_of_those_that_are(odd: OddInputs) -> None:
+    with pytest.raises(
+        SourceRefused, match=r"2 video tracks, numbered from 0: there is no track 2; change source\.track"
+    ):
+        FileSource(CameraSpec("a", odd.path("two_video.mkv"), "m", track=2)).open()
