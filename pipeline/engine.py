@@ -47,7 +47,7 @@ from stages.sinks.sink import Sink
 LOG = logging.getLogger("campipe.engine")
 MESSAGES_PER_TURN = 2000  # then the sinks and timers get their turn
 LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
-TERM_NS = 1_000_000_000  # … and to end after SIGTERM, before SIGKILL
+LAST_WORDS_NS = 30_000_000  # for what a dead worker sent to arrive
 RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be
 REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
 
@@ -139,6 +139,8 @@ class Engine:
             str(folder),
             self._token,
             hang_ns=self.plan.limits.hang_ms * 1_000_000,
+            start_ns=self.plan.limits.start_ms * 1_000_000,
+            needed=self._needed,
             on_lost=self._lost,
             on_given_up=self._given_up,
         )
@@ -184,7 +186,7 @@ class Engine:
                 deadline_ns = time.monotonic_ns() + self.plan.limits.stop_ms * 1_000_000
                 self._supervisor.phase = "draining"
                 self.dispatcher.stop_sources()
-            at_once = len(self._stop_reasons) > 1 or bool(self._problems)
+            at_once = len(self._stop_reasons) > 1 or bool(self._problems) or self._outlet.dead()
             late = deadline_ns is not None and time.monotonic_ns() > deadline_ns
             if at_once or late:
                 if late:
@@ -194,25 +196,27 @@ class Engine:
             self._turn(deadline_ns)
 
     def _abandon(self) -> None:
-        self.dispatcher.abandon("stage_failed" if self._problems and not self._stop_reasons else "stopped")
+        broken = bool(self._problems) or self._outlet.dead()
+        self.dispatcher.abandon("stage_failed" if broken and not self._stop_reasons else "stopped")
         self.dispatcher.pump(time.monotonic_ns())
         self._outlet.deliver(self.dispatcher)
-        left = self.dispatcher.discard_outbound("stopped")
+        left = self.dispatcher.discard_outbound("stage_failed" if broken else "stopped")
         if left:
             LOG.warning("%d messages were not taken by the sinks any more", left)
 
     def _leaving(self) -> None:
-        """Ask the workers to leave, then TERM, then KILL."""
+        """Ask the workers to leave, then kill. (They ignore SIGTERM: sent to a whole group, it is meant for us.)"""
         self._supervisor.phase = "leaving"
         at_once = len(self._stop_reasons) > 1
         for worker in self._supervisor.alive:
+            if worker.state == "starting" and worker.process is not None:
+                worker.process.kill()  # it holds nothing, and may not listen yet
             for name in worker.endpoints:
                 self._channel.send(worker.address(name), Stop())
-        for budget_ns, signal_number in ((LEAVE_NS, signal.SIGTERM), (TERM_NS, signal.SIGKILL)):
-            deadline_ns = time.monotonic_ns() + (0 if at_once else budget_ns)
-            while self._supervisor.alive and time.monotonic_ns() < deadline_ns:
-                self._turn(deadline_ns)
-            self._supervisor.end_all(signal_number)
+        deadline_ns = time.monotonic_ns() + (0 if at_once else LEAVE_NS)
+        while self._supervisor.alive and time.monotonic_ns() < deadline_ns:
+            self._turn(deadline_ns)
+        self._supervisor.end_all(signal.SIGKILL)
         self._snapshot(time.monotonic_ns(), last=True)
 
     # --- one turn of the loop -----------------------------------------------------------------------------------------
@@ -225,8 +229,9 @@ class Engine:
         for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
             self._supervisor.kill_for_hang(self._endpoints[name], now_ns)
         self.dispatcher.pump(now_ns)
+        if self._outlet.deliver(self.dispatcher):
+            self.dispatcher.pump(now_ns)  # batches that waited for slow sinks may start
         self._send()
-        self._outlet.deliver(self.dispatcher)
         self._outlet.service(self.dispatcher, now_ns, time.time_ns())
         self._snapshot(now_ns)
 
@@ -253,9 +258,20 @@ class Engine:
                 os.read(self._wake_read, 4096)
         dead = [self._sentinels[fd] for fd in ready if isinstance(fd, int) and fd in self._sentinels]
         if dead:
-            self._receive()  # what they said before they died
+            self._last_words(dead)
             for worker in dead:
                 self._supervisor.buried(worker, time.monotonic_ns())
+
+    def _last_words(self, dead: list[WorkerProcess]) -> None:
+        """Take in what the dead said before: a process's end is seen sooner than the last bytes on its socket."""
+        assert self._channel.socket is not None
+        self._receive()
+        until_ns = time.monotonic_ns() + LAST_WORDS_NS
+        while not all(worker.said_goodbye or worker.last_words or worker.state == "refused" for worker in dead):
+            left_ms = (until_ns - time.monotonic_ns()) // 1_000_000
+            if left_ms <= 0 or not self._channel.socket.poll(left_ms):
+                return
+            self._receive()
 
     def _receive(self) -> None:
         for _ in range(MESSAGES_PER_TURN):
@@ -339,6 +355,12 @@ class Engine:
             self.dispatcher.end_camera(worker.name.removeprefix("decode/"), message.cause, detail)
         else:
             self._given_up(worker, f"{worker.name} refused to start again: {detail}")
+
+    def _needed(self, worker: WorkerProcess) -> bool:
+        """Whether a dead worker must be started again: not a decoder that has told its end."""
+        if worker.kind != "decode":
+            return True
+        return self.dispatcher.cameras[worker.name.removeprefix("decode/")].end is None
 
     def _lost(self, worker: WorkerProcess, why: str, blame: bool) -> None:
         LOG.warning("%s%s", why, "; starting it again" if worker.state == "restarting" else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.plan import RunPlan
+from pipeline.plan import NMS_CAPACITY, OUTBOUND_LIMIT, RunPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Node:
     does: str
     workers: tuple[str, ...] = ()
     start: Literal["engine", "forkserver", "spawn"] = "engine"
-    threads: int = 1  # per worker that talk to the engine
+    notes: tuple[str, ...] = ()  # one per worker, if they differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Graph:
         lines: list[str] = []
         for node in self.nodes:
             where = f"{len(node.workers)} x {node.start}" if node.workers else "in the engine"
-            if node.threads > 1:
-                where += f", {node.threads} threads each"
             lines.append(f"{node.name:<9} {where:<28} {node.does}")
-            lines += [f"          - {worker}" for worker in node.workers[:8]]
+            notes = node.notes or ("",) * len(node.workers)
+            listed = list(zip(node.workers, notes, strict=True))[:8]
+            lines += [f"          - {worker} {note}".rstrip() for worker, note in listed]
             if len(node.workers) > 8:
                 lines.append(f"          - ... and {len(node.workers) - 8} more")
             for edge in self.edges:
@@ -69,7 +69,7 @@ def build(plan: RunPlan) -> Graph:
     cameras = tuple(f"decode/{camera.name}" for camera in plan.cameras)
     executors = tuple(f"executor/{device.device}" for device in plan.devices)
     nms = tuple(f"nms/{index}" for index in range(plan.nms_workers))
-    threads = max((device.executors for device in plan.devices), default=1)
+    notes = tuple(f"({d.executors} executors of {d.lanes} lanes, {d.threads} threads each)" for d in plan.devices)
     lanes = sum(device.executors * device.lanes for device in plan.devices)
     slots = sum(plan.frame_slots.values())
     outputs = sum(plan.output_slots.values())
@@ -85,7 +85,7 @@ def build(plan: RunPlan) -> Graph:
                 "batch -> raw outputs in an output slot; copies overlap compute",
                 executors,
                 "spawn",
-                threads,
+                notes,
             ),
             Node("nms", "raw outputs -> candidates -> NMS -> boxes in source pixels", nms, "forkserver"),
             Node("reorder", "results of each camera back in order; counts every frame in the ledger"),
@@ -95,10 +95,14 @@ def build(plan: RunPlan) -> Graph:
             Edge("decode", "batcher", "FrameReady", f"{slots} frame slots in shared memory", "the run ends"),
             Edge("batcher", "executor", "BatchReady", f"{lanes} lanes", "batch is put back, given to another"),
             Edge("executor", "nms", "RawOutput, PostTask", f"{outputs} output slots", "task is given to another"),
-            Edge("nms", "reorder", "PostDone", "2 tasks per worker", "the run ends"),
-            Edge("reorder", "publish", "Detections, Status", "512 messages, then batches wait", "the run ends"),
+            Edge("nms", "reorder", "PostDone", f"{NMS_CAPACITY} tasks per worker", "the run ends"),
             Edge(
-                "executor", "decode", "SlotsFreed (through the engine)", "frame slots", "it resumes at the next frame"
+                "reorder",
+                "publish",
+                "Detections, Status",
+                f"{OUTBOUND_LIMIT} messages, then batches wait",
+                "the run ends",
             ),
+            Edge("executor", "decode", "SlotsFreed", "the same frame slots", "another resumes at the next frame"),
         ),
     )

@@ -5,6 +5,7 @@ For debugging (breakpoints work in every stage) and for users' own tests. The tw
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections import deque
@@ -12,13 +13,12 @@ from collections.abc import Callable, Sequence
 
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.outlet import Outlet
-from pipeline.plan import RunPlan
+from pipeline.plan import NMS_CAPACITY, RunPlan
 from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.rings import Rings
-from pipeline.runtime.worker import NMS_CAPACITY
 from stages.accelerators.accelerator import Device
 from stages.accelerators.registry import open_device
 from stages.decode.stage import Decode
@@ -138,6 +138,10 @@ class InProcessEngine:
                 self._outlet.deliver(self.dispatcher)
                 self.dispatcher.discard_outbound("stopped")
                 return
+            if self._outlet.dead():
+                self.dispatcher.abandon("stage_failed")
+                self.dispatcher.discard_outbound("stage_failed")
+                return
             moved = self._step()
             now_ns = time.monotonic_ns()
             self.dispatcher.pump(now_ns)
@@ -196,14 +200,15 @@ class InProcessEngine:
         select.select([fd for fd in descriptors if fd is not None], [], [], timeout_s)
 
     def _close(self) -> None:
-        for decode in self._decoders.values():
-            decode.close()
-        for executor in self._executors.values():
-            executor.close()
-        for device in self._devices:
-            device.close()
-        if self._nms is not None:
-            self._nms.close()
+        with contextlib.ExitStack() as stack:  # one that fails to close keeps none of the others from it
+            for device in self._devices:
+                stack.callback(device.close)
+            for executor in self._executors.values():
+                stack.callback(executor.close)
+            for decode in self._decoders.values():
+                stack.callback(decode.close)
+            if self._nms is not None:
+                stack.callback(self._nms.close)
 
 
 def run(plan: RunPlan, sinks: Sequence[Sink] = ()) -> RunReport:

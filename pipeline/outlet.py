@@ -37,22 +37,27 @@ class Outlet:
             sink.open()
             self._opened.append(sink)
 
-    def deliver(self, dispatcher: Dispatcher) -> None:
-        """Hand over everything that the sinks will take now."""
+    def deliver(self, dispatcher: Dispatcher) -> bool:
+        """Hand over everything that the sinks will take now; True when anything was handed over."""
         self.blocked = False
-        while (message := dispatcher.peek_outbound()) is not None:
+        moved = False
+        while not self.dead() and (message := dispatcher.peek_outbound()) is not None:
             while self._taken_by < len(self._opened):
                 sink = self._opened[self._taken_by]
                 try:
                     if not sink.take(message):
                         self.blocked = True
-                        return
+                        return moved
                 except StageDead as error:
                     self._broken(sink, error)
                 else:
                     self._taken_by += 1
             self._taken_by = 0
+            if self.dead():
+                break
             dispatcher.delivered()
+            moved = True
+        return moved
 
     def service(self, dispatcher: Dispatcher, now_ns: int, time_ns: int) -> None:
         """Housekeeping of the sinks, and the heartbeat when it is due."""
@@ -76,6 +81,10 @@ class Outlet:
             except StageDead as error:
                 self._broken(sink, error)
 
+    def dead(self) -> bool:
+        """There were sinks and every one broke: what is found now reaches nobody."""
+        return bool(self.problems) and not self._opened
+
     def _broken(self, sink: Sink, error: StageDead) -> None:
         if self._opened.index(sink) < self._taken_by:
             self._taken_by -= 1
@@ -91,7 +100,7 @@ class Outlet:
     @property
     def lost_messages(self) -> int:
         """Messages that at least one subscriber did not get."""
-        return sum(getattr(sink, "lost_messages", 0) for sink in self._opened)
+        return sum(getattr(sink, "lost_messages", 0) for sink in self._sinks)
 
     @property
     def subscribers(self) -> int:

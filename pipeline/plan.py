@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from stages.camera import CameraSpec
 from stages.model import ModelSpec
 
+NMS_CAPACITY = 2  # tasks an NMS worker holds: the next is there when one is done
+OUTBOUND_LIMIT = 512  # messages that wait for slow sinks before no further batch is started
+
 
 @dataclass(frozen=True, slots=True)
 class DevicePlan:
@@ -58,7 +61,7 @@ class Limits:
     start_ms: int = 30_000
     stop_ms: int = 10_000
     hang_ms: int = 20_000
-    restarts: int = 5  # of one worker within restart_window_ms
+    restarts: int = 10  # of one worker within restart_window_ms
     restart_window_ms: int = 60_000
     quarantine: str | None = None  # folder
 

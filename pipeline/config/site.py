@@ -66,7 +66,7 @@ class BatchConfig(Section):
 
     max_batch: Annotated[int | Auto, auto_or(1, 64)] = Field(
         default="auto",
-        description="At most so many frames per run. auto: by the number of cameras and what the model takes.",
+        description="At most so many frames per run. auto: what the model has built in; else 1 on CPUs, 8 elsewhere.",
     )
     max_wait_ms: float = Field(
         default=5.0,
@@ -80,7 +80,7 @@ class NmsConfig(Section):
     """Processes that turn raw outputs into objects."""
 
     workers: Annotated[int | Auto, auto_or(1, 64)] = Field(
-        default="auto", description="Number of processes. auto: by the number of cameras and CPUs."
+        default="auto", description="Number of processes. auto: one for each four CPUs, at least one."
     )
 
 
@@ -191,12 +191,12 @@ class LimitsConfig(Section):
     )
     hang_ms: int = Field(
         default=20_000,
-        ge=100,
+        ge=3_000,
         le=3_600_000,
-        description="A worker that has work but gives no sign for so long is replaced.",
+        description="A worker that gives no sign for so long, or no result for three times as long, is replaced.",
     )
     restarts: int = Field(
-        default=5, ge=0, le=1_000, description="How often one worker may be replaced within restart_window_ms."
+        default=10, ge=0, le=1_000, description="How often one worker may be replaced within restart_window_ms."
     )
     restart_window_ms: int = Field(default=60_000, ge=1_000, le=86_400_000, description="See restarts.")
     quarantine: str | None = Field(

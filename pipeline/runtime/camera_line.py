@@ -28,7 +28,10 @@ from stages.reorder import Reorder
 BOX_DECIMALS = 2  # of a pixel: far below what a detector can tell, and the same text on every machine
 SCORE_DECIMALS = 4
 
-FAILED_CAUSES = frozenset({"worker_failed", "stage_failed", "not_found", "not_video", "no_frames", "unsupported"})
+# "truncated" and "corrupt" are not among them: the recording was played as far as it goes.
+FAILED_CAUSES = frozenset(
+    {"worker_failed", "stage_failed", "refused", "not_found", "not_video", "no_frames", "unsupported", "unreadable"}
+)
 
 
 class CameraLine:
@@ -95,7 +98,7 @@ class CameraLine:
 
     def begin(self) -> Begin:
         """Where a (new) decode worker goes on."""
-        if self.spec.live and self.started is not None:
+        if self.spec.live and "://" in self.spec.url and self.started is not None:
             # what a camera sent while nobody read is gone, so its stream starts anew: a new epoch
             return Begin(self.epoch + 1, 0, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
         return Begin(self.epoch, self.next_seq, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
@@ -136,7 +139,7 @@ class CameraLine:
 
     def stream_started(self, message: StreamStarted, time_ns: int) -> None:
         """A source is open; told once per epoch."""
-        if self.started is not None and message.epoch <= self.started.epoch:
+        if self.end is not None or (self.started is not None and message.epoch <= self.started.epoch):
             return
         self.started = message
         self.clock = message.clock
@@ -153,8 +156,11 @@ class CameraLine:
         if self.end is not None:
             return
         self.ledger.totals(message.decoded, message.sampled_out)
-        self.decode_errors = max(self.decode_errors, message.decode_errors)
-        if message.last:
+        self.decode_errors += message.decode_errors
+        if not message.last:
+            # a worker that dies now goes on with the next epoch: the end of this one is counted
+            self.epoch, self.next_seq = message.epoch + 1, 0
+        else:
             self.end = message
             state = "failed" if message.cause in FAILED_CAUSES else "ended"
             self._notice(state, message.cause, message.detail, time_ns)
@@ -165,9 +171,7 @@ class CameraLine:
             totals = self.ledger
             sampled_out = totals.entry().dropped.get("sampling", 0)
             self.stream_ended(
-                StreamEnded(
-                    self.name, self.epoch, cause, detail, totals.decoded, sampled_out, self.decode_errors, True
-                ),
+                StreamEnded(self.name, self.epoch, cause, detail, totals.decoded, sampled_out, 0, True),
                 time_ns,
             )
 

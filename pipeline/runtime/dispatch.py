@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pipeline.plan import RunPlan
+from pipeline.plan import OUTBOUND_LIMIT, RunPlan
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
 from stages.batch import Batcher
@@ -37,8 +37,8 @@ from stages.messages import (
     StreamStarted,
 )
 
-OUTBOUND_LIMIT = 512  # messages that wait for slow sinks before no further batch is started
 KILLS_TO_QUARANTINE = 2
+DEATHS_TO_SUSPECT = 3  # by whatever signal: an OOM kill or a device that fails says nothing of a frame the first times
 
 
 class Dispatcher:
@@ -54,7 +54,6 @@ class Dispatcher:
         self.workers: dict[str, WorkerLine] = {}
         self.outbox: deque[tuple[str, InternalMessage]] = deque()
         self.on_quarantine: Callable[[Frame, str], None] = lambda _frame, _stage: None
-        self.lossless = not any(spec.live for spec in plan.cameras)
         self._wall_ns = wall_ns
         self._outbound: deque[tuple[CameraLine, ExternalMessage, bool]] = deque()
         self._batcher: Batcher[Frame] = Batcher()
@@ -121,7 +120,8 @@ class Dispatcher:
 
     def _blamed(self, frame: Frame, company: Sequence[Frame], blame: bool, stage: str) -> bool:
         """Whether the frame is given up. In company nobody knows whose fault it was: each is tried alone next."""
-        if not blame:
+        frame.deaths += 1
+        if not blame and frame.deaths <= DEATHS_TO_SUSPECT:
             return False
         frame.alone = True
         if len(company) > 1:
@@ -171,15 +171,22 @@ class Dispatcher:
             return
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}
+        again: list[Frame] = []
         rows: list[tuple[int, Frame]] = []
         for index, frame in enumerate(batch.frames):
             camera = self.cameras[frame.camera]
+            if len(batch.frames) > 1 and index in failed and failed[index].cause == "infer_failed":
+                # A run is refused as a whole: which frame is to blame shows when each is tried alone.
+                frame.alone = True
+                again.append(frame)
+                continue
             camera.release_slot(frame)
             frame.raw = message
             if index in failed:
                 camera.drop(frame, failed[index].cause, failed[index].detail)
             elif not frame.settled:
                 rows.append((index, frame))
+        self._batcher.put_back(frame for frame in again if not frame.settled)
         size = max(1, -(-len(rows) // self._nms_workers))
         for at in range(0, len(rows), size):
             batch.hold.open_tasks += 1
@@ -272,7 +279,6 @@ class Dispatcher:
         worker.batches[batch.batch_id] = batch
         items: list[BatchItem] = []
         for frame in frames:
-            frame.dispatched_at_ns = now_ns
             ready = frame.ready
             assert isinstance(ready, FrameReady)
             items.append(BatchItem(frame.camera, ready.slot, ready.generation))

@@ -9,6 +9,7 @@ from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnap
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.supervisor import WorkerProcess
 
+AWAY = frozenset({"starting", "restarting"})
 WINDOW_NS = 3_000_000_000
 
 
@@ -39,10 +40,11 @@ class Gauge:
             self._history.popleft()
         then_ns, old_frames, old_busy = self._history[0]
         span_ns = now_ns - then_ns
+        away = {w.name.removeprefix("decode/") for w in workers if w.kind == "decode" and w.state in AWAY}
         cameras = tuple(
             CameraSnapshot(
                 name=name,
-                state=camera.state,
+                state="restarting" if name in away and camera.state == "streaming" else camera.state,
                 model=camera.model.name,
                 fps_in=_rate(frames[name][0], old_frames.get(name, (0, 0))[0], span_ns),
                 fps_out=_rate(frames[name][1], old_frames.get(name, (0, 0))[1], span_ns),

@@ -17,9 +17,9 @@ class Frame:
     detail: str = ""
     objects: Objects | None = None
     alone: bool = False
+    deaths: int = 0  # workers that died, for whatever reason, while they held it
     kills: int = 0  # workers that died of it while it was the only suspect
     holds_slot: bool = False
-    dispatched_at_ns: int = 0
     raw: RawOutput | None = None
     posted_at_ns: int = 0
 

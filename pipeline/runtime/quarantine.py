@@ -54,10 +54,10 @@ class Quarantine:
         }
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if frame.holds_slot:
+            if frame.holds_slot:  # one that ends NMS workers has no pixels any more: its slot was freed
                 pixels = self._rings.frames[frame.camera].read(ready.slot, ready.generation)
                 picture = np.frombuffer(pixels, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
-                np.save(stem.with_suffix(".npy"), picture)
-            stem.with_suffix(".json").write_text(json.dumps(note, indent=1), encoding="utf-8")
+                np.save(f"{stem}.npy", picture)
+            Path(f"{stem}.json").write_text(json.dumps(note, indent=1), encoding="utf-8")
         except (OSError, StaleSlot) as error:
             LOG.error("can't write the frame to %s: %s", self._folder, error)

@@ -52,6 +52,7 @@ class WorkerProcess:
     ready: set[str] = field(default_factory=set)
     pid_descriptor: int = -1
     restart_at_ns: int = 0
+    started_ns: int = 0
     heard_ns: dict[str, int] = field(default_factory=dict)  # by endpoint
     deaths: int = 0
     killed_for_hang: bool = False
@@ -107,6 +108,8 @@ class Supervisor:
         token: str,
         *,
         hang_ns: int,
+        start_ns: int,
+        needed: Callable[[WorkerProcess], bool],
         on_lost: Callable[[WorkerProcess, str, bool], None],
         on_given_up: Callable[[WorkerProcess, str], None],
     ) -> None:
@@ -118,6 +121,8 @@ class Supervisor:
         self._run_folder = run_folder
         self._token = token
         self.hang_ns = hang_ns
+        self._start_ns = start_ns
+        self._needed = needed
         self._on_lost = on_lost
         self._on_given_up = on_given_up
         self._forkserver: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -146,6 +151,7 @@ class Supervisor:
         worker.last_words = ""
         worker.killed_for_hang = worker.said_goodbye = False
         worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
+        worker.started_ns = now_ns
         addresses = tuple(worker.address(endpoint) for endpoint in worker.endpoints)
         assert self._parent_read is not None
         start = WorkerStart(
@@ -184,7 +190,9 @@ class Supervisor:
             return
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            select.select([descriptor], [], [], KILLED_WITHIN_S)
+            gone = select.poll()
+            gone.register(descriptor, select.POLLIN)
+            gone.poll(int(KILLED_WITHIN_S * 1000))
         os.close(descriptor)
 
     def find(self, address: str) -> tuple[WorkerProcess, str] | None:
@@ -202,13 +210,11 @@ class Supervisor:
             return
         self.changes += 1
         self._make_sure(worker)
-        process.join()
-        exit_code = process.exitcode or 0
-        process.close()
+        exit_code = self._reap(process)
         worker.settle_stats()
         if worker.state == "refused":
             return
-        if self.phase == "leaving" or worker.said_goodbye:
+        if self.phase == "leaving" or worker.said_goodbye or not self._needed(worker):
             worker.state = "gone"
             return
         worker.deaths += 1
@@ -228,6 +234,15 @@ class Supervisor:
             self._on_given_up(worker, f"{why}; its budget of restarts is spent")
 
     @staticmethod
+    def _reap(process: BaseProcess) -> int:
+        """Its exit code; a process that can't be reaped (it waits for a device in the kernel) is left to init."""
+        process.join(KILLED_WITHIN_S)
+        exit_code = process.exitcode
+        if exit_code is not None:
+            process.close()
+        return exit_code or 0
+
+    @staticmethod
     def why(worker: WorkerProcess, exit_code: int) -> str:
         """One sentence on how a worker ended."""
         if worker.killed_for_hang:
@@ -245,9 +260,17 @@ class Supervisor:
             for worker in self.workers.values():  # we ourselves were stopped or asleep: nobody could be heard
                 worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
         self._last_tick_ns = now_ns
+        if self.phase == "leaving":
+            return
         for worker in self.workers.values():
             if worker.state == "restarting" and now_ns >= worker.restart_at_ns:
-                self._start(worker, now_ns)
+                if self.phase == "draining" and worker.kind == "decode":
+                    worker.state = "gone"
+                    self._on_lost(worker, f"{worker.name} is not started again: stopping", False)
+                else:
+                    self._start(worker, now_ns)
+            elif worker.state == "starting" and worker.incarnation > 1 and now_ns - worker.started_ns > self._start_ns:
+                self.kill_for_hang(worker, now_ns)  # the first start has its deadline in the engine
             elif worker.state == "ready" and now_ns - min(worker.heard_ns.values()) > self.hang_ns:
                 self.kill_for_hang(worker, now_ns)
 
@@ -282,8 +305,7 @@ class Supervisor:
             process, worker.process = worker.process, None
             if process is not None:
                 self._make_sure(worker)
-                process.join()
-                process.close()
+                self._reap(process)
         for end in (self._parent_write, self._parent_read):
             if end is not None:
                 end.close()
@@ -295,17 +317,18 @@ _starting = threading.RLock()
 
 @contextlib.contextmanager
 def starting_processes() -> Iterator[None]:
-    """Around ``process.start()``: workers know nothing of the caller's main module, and Ctrl-C does not hit them early.
+    """Around ``process.start()``: workers know nothing of the caller's main module, and stop signals do not hit them.
 
     multiprocessing would import the main module in every worker: they need nothing of it, it costs memory and time, and
     a script without ``if __name__ == '__main__'`` would start itself again. And until a worker has set its own handler,
-    a Ctrl-C, which goes to the whole group, would end it with a traceback: it is born with SIGINT blocked instead.
+    a Ctrl-C, which goes to the whole group, would end it with a traceback; a SIGTERM to the group would end workers
+    and forkserver in the middle of a drain. They are born with both blocked: the engine alone decides when they end.
     """
     resource_tracker.ensure_running()  # unblocks SIGINT when it starts its process: so before it is blocked
     with _starting:
         main_module = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import zmq
 
+from pipeline.plan import NMS_CAPACITY
 from pipeline.runtime.work import DecodeWork, ExecutorWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
 from stages.accelerators.accelerator import Device
@@ -37,15 +38,15 @@ STATS_EVERY_NS = 1_000_000_000
 MEMORY_EVERY_NS = 5_000_000_000  # reading smaps_rollup walks all pages: rarely
 BEGIN_TIMEOUT_MS = 30_000
 POLL_WITHOUT_FD_MS = 1
-NMS_CAPACITY = 2  # the next task is there when one is done
 EXIT_ORPHANED = 3
 EXIT_FAILED = 4
 
 
 def main(start: WorkerStart) -> None:
     """Entry point of every worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; only the engine decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Ctrl-C and systemd's SIGTERM reach the whole group; only the engine decides when a worker ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     faulthandler.enable()
     if start.logs is not None:
         start.logs.apply()
@@ -59,7 +60,7 @@ def main(start: WorkerStart) -> None:
             case DecodeWork():
                 _decode(channel, start.work)
             case ExecutorWork():
-                failed = _executors(context, channel, start, start.work)
+                _executors(context, channel, start, start.work)
             case NmsWork():
                 _nms(channel, start.work)
     except UserError as error:
@@ -209,8 +210,8 @@ def _nms(channel: WorkerChannel, work: NmsWork) -> None:
 
 def _executors(
     context: zmq.Context[zmq.Socket[bytes]], channel: WorkerChannel, start: WorkerStart, work: ExecutorWork
-) -> bool:
-    """One thread per address; True when one of them failed, which ends all: they share the device."""
+) -> None:
+    """One thread per address. When one of them fails the process ends: they share the device."""
     import cv2
 
     from stages.accelerators.registry import open_device
@@ -243,9 +244,9 @@ def _executors(
         while any(thread.is_alive() for thread in threads) and not failed.wait(0.2):
             pass
         if failed.is_set():
+            # At once, past every clean-up: another thread may be in a vendor call that never returns.
             time.sleep(0.2)  # last words leave
-            return True
-        return False
+            os._exit(EXIT_FAILED)
     finally:
         if not failed.is_set():
             device.close()

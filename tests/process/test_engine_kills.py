@@ -132,7 +132,7 @@ def test_killing_a_worker_while_it_starts_is_survived(media_dir: Path) -> None:
 
 
 def test_a_stopped_worker_is_noticed_and_replaced(media_dir: Path) -> None:
-    run = Run(make(media_dir, 2, "limits.hang_ms=2500"))
+    run = Run(make(media_dir, 2, "limits.hang_ms=3000"))
     run.thread.start()
     run.wait_for(20)
     os.kill(run.pid("nms"), signal.SIGSTOP)
