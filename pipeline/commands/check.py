@@ -1,4 +1,4 @@
-"""Owns ``campipe check``: tries every source and model of a site and says whether it fits. Starts no run.
+"""Owns ``campipe check``: tries every source, model and sink of a site and says whether it fits. Starts no run.
 
 Each source and each device is opened in a short process of its own: what crashes or hangs there is told as a problem of
 that source, and nothing is left running.
@@ -31,8 +31,8 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the command."""
     parser = subparsers.add_parser(
         "check",
-        description="Try a site before it is run: fill in its secrets, open every source and every model, and say what "
-        "each camera will use of shared memory and processes, and whether this machine has that. Every problem is "
+        description="Try a site before it is run: fill in its secrets, open every source and every model, see whether "
+        "every sink could be opened, and say what each camera will use of shared memory and processes, and whether this machine has that. Every problem is "
         "told, not the first one alone. Exit status 0: it can be run; 2: it can't.",
         epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
     )
@@ -48,13 +48,15 @@ def run(args: argparse.Namespace) -> int:
     plan = draft_plan(resolve(load_site(args.site, args.settings)))
     need = needs(plan)
     sources, loads, problems = try_all(plan)
-    lines = [*render(plan, need, sources, loads), *_publish_lines(plan)]
+    sinks, bad_sinks = try_sinks(plan)
+    problems += bad_sinks
+    lines = [*render(plan, need, sources, loads), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
     if not need.fits:
         problems.append(too_little(need))
     if problems:
         raise UserError.of(problems)
-    print("all sources and models work, and it fits: this site can be run")  # noqa: T201
+    print("all sources, models and sinks work, and it fits: this site can be run")  # noqa: T201
     return 0
 
 
@@ -201,18 +203,26 @@ def too_little(need: Needs) -> str:
     )
 
 
-def _publish_lines(plan: RunPlan) -> list[str]:
-    """Whether the address is free. No problem if not: the site that is being checked may well be running."""
-    if plan.publish is None:
-        return ["publish: off"]
-    import time
+def try_sinks(plan: RunPlan) -> tuple[list[str], list[str]]:
+    """A line on each sink, and the problems of those that a run could not open.
 
-    from stages.sinks.publish import PublishSink
+    An address or file in use is no problem: the site that is being checked may well be running.
+    """
+    from pipeline.sinks import build
+    from stages.sinks.sink import Checkable, Occupied
 
-    sink = PublishSink(plan.publish.bind, clock_ns=time.monotonic_ns, lossless=True)
-    try:
-        sink.open()
-    except UserError as error:
-        return [f"publish: not now: {'; '.join(error.problems)}"]
-    sink.close(time.monotonic_ns())
-    return [f"publish: {plan.publish.bind} is free"]
+    lines = [] if plan.publish is not None else ["publish: off"]
+    problems: list[str] = []
+    for sink in build(plan):
+        if not isinstance(sink, Checkable):
+            continue
+        try:
+            sink.check()
+        except Occupied as error:
+            lines.append(f"{sink.name}: not now: {'; '.join(error.problems)}")
+        except UserError as error:
+            lines.append(f"{sink.name}: can't be used")
+            problems += error.problems
+        else:
+            lines.append(f"{sink.name}: can be used")
+    return lines, problems

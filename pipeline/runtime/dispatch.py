@@ -9,13 +9,14 @@ What a frame passes through; it is held here until it has left, so that the deat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from pipeline.plan import OUTBOUND_LIMIT, RunPlan
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
+from pipeline.runtime.suspicion import given_up
 from stages.batch import Batcher
 from stages.messages import (
     BatchItem,
@@ -36,9 +37,6 @@ from stages.messages import (
     StreamEnded,
     StreamStarted,
 )
-
-KILLS_TO_QUARANTINE = 2
-DEATHS_TO_SUSPECT = 3  # by whatever signal: an OOM kill or a device that fails says nothing of a frame the first times
 
 
 class Dispatcher:
@@ -104,33 +102,24 @@ class Dispatcher:
             return
         # What was not sent yet was meant for the dead one: its successor would be given the same slots twice.
         self.outbox = deque(item for item in self.outbox if item[0] != name)
-        for batch in worker.batches.values():
+        company = len(worker.frames)
+        for batch in reversed(worker.batches.values()):
             self._free_outputs[batch.model].append(batch.hold.slot)
-            kept = [frame for frame in batch.frames if not self._blamed(frame, batch.frames, blame, "executor")]
+            kept = [frame for frame in batch.frames if not self._given_up(frame, company, blame, "executor")]
             self._batcher.put_back(kept)
-        lost = list(worker.tasks.values())
-        for task in reversed(lost):
-            frames = [frame for _, frame in task.rows]
-            rows = [row for row in task.rows if not self._blamed(row[1], frames, blame, "nms")]
+        for task in reversed(worker.tasks.values()):
+            rows = [row for row in task.rows if not self._given_up(row[1], company, blame, "nms")]
             task.hold.open_tasks -= 1
-            parts = [[row] for row in rows] if blame else [rows] if rows else []
+            parts = [[row] for row in rows] if any(frame.alone for _, frame in rows) else [rows] if rows else []
             task.hold.open_tasks += len(parts)
             self._tasks.extendleft(Task(self._next_id(), task.hold, part) for part in reversed(parts))
             self._free_output(task.hold)
 
-    def _blamed(self, frame: Frame, company: Sequence[Frame], blame: bool, stage: str) -> bool:
-        """Whether the frame is given up. In company nobody knows whose fault it was: each is tried alone next."""
-        frame.deaths += 1
-        if not blame and frame.deaths <= DEATHS_TO_SUSPECT:
-            return False
-        frame.alone = True
-        if len(company) > 1:
-            return False
-        frame.kills += 1
-        if frame.kills < KILLS_TO_QUARANTINE:
+    def _given_up(self, frame: Frame, company: int, blame: bool, stage: str) -> bool:
+        if not given_up(frame, company, blame=blame):
             return False
         self.on_quarantine(frame, stage)
-        self.cameras[frame.camera].drop(frame, "quarantined", f"it ended {frame.kills} {stage} workers")
+        self.cameras[frame.camera].drop(frame, "quarantined", f"it ended {frame.deaths} {stage} workers")
         return True
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -167,8 +156,9 @@ class Dispatcher:
     def _raw_output(self, worker: str, message: RawOutput) -> None:
         line = self.workers.get(worker)
         batch = line.batches.pop(message.batch_id, None) if line else None
-        if batch is None:
+        if line is None or batch is None:
             return
+        line.lonely = False
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}
         again: list[Frame] = []
@@ -196,8 +186,9 @@ class Dispatcher:
     def _post_done(self, worker: str, message: PostDone) -> None:
         line = self.workers.get(worker)
         task = line.tasks.pop(message.task_id, None) if line else None
-        if task is None:
+        if line is None or task is None:
             return
+        line.lonely = False
         frames = dict(task.rows)
         for objects in message.objects:
             frame = frames.pop(objects.index, None)
@@ -239,9 +230,11 @@ class Dispatcher:
     def _start_tasks(self, now_ns: int) -> None:
         while self._tasks:
             worker = self._roomiest("nms")
-            if worker is None:
+            suspected = any(frame.alone for _, frame in self._tasks[0].rows)
+            if worker is None or (suspected and not worker.idle):
                 return
             task = self._tasks.popleft()
+            worker.lonely = suspected
             task.given_ns = now_ns
             worker.tasks[task.task_id] = task
             items = [
@@ -263,17 +256,22 @@ class Dispatcher:
                 worker = self._roomiest("executor")
                 if worker is None:
                     return
-                self._start_batch(model, worker, now_ns)
-                self._models.rotate(-1)
-                started = True
-                break
+                if self._start_batch(model, worker, now_ns):
+                    self._models.rotate(-1)
+                    started = True
+                    break
 
-    def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> None:
+    def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> bool:
+        """Give a batch to the worker; False when it must wait, for its frame must have a worker to itself."""
         frames, too_old = self._batcher.take(model, now_ns)
         for frame in too_old:
             self.cameras[frame.camera].drop(frame, "too_old")
         if not frames:
-            return
+            return True
+        if frames[0].alone and not worker.idle:
+            self._batcher.put_back(frames)
+            return False
+        worker.lonely = frames[0].alone
         hold = OutputHold(model, self._free_outputs[model].pop())
         batch = Batch(self._next_id(), model, frames, hold, now_ns)
         worker.batches[batch.batch_id] = batch
@@ -283,6 +281,7 @@ class Dispatcher:
             assert isinstance(ready, FrameReady)
             items.append(BatchItem(frame.camera, ready.slot, ready.generation))
         self.outbox.append((worker.name, BatchReady(batch.batch_id, model, hold.slot, items)))
+        return True
 
     def _more_can_come(self, model: str) -> bool:
         return any(

@@ -82,8 +82,22 @@ class WorkerLine:
     capacity: int
     batches: dict[int, Batch] = field(default_factory=dict)
     tasks: dict[int, Task] = field(default_factory=dict)
+    lonely: bool = False  # it holds a frame that is suspected of ending workers
+
+    @property
+    def frames(self) -> list[Frame]:
+        """Every frame that it holds."""
+        held = [frame for batch in self.batches.values() for frame in batch.frames]
+        return held + [frame for task in self.tasks.values() for _, frame in task.rows]
+
+    @property
+    def idle(self) -> bool:
+        """It holds nothing."""
+        return not self.batches and not self.tasks
 
     @property
     def room(self) -> int:
-        """Pieces of work that it can still be given."""
+        """Pieces of work that it can still be given; none beside a frame that must be alone."""
+        if self.lonely:
+            return 0
         return self.capacity - len(self.batches) - len(self.tasks)

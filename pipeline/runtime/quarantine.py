@@ -35,7 +35,7 @@ class Quarantine:
             frame.camera,
             ready.seq,
             ready.epoch,
-            frame.kills,
+            frame.deaths,
             stage,
         )
         if self._folder is None or not isinstance(ready, FrameReady):
@@ -48,7 +48,7 @@ class Quarantine:
             "seq": ready.seq,
             "pts_ns": ready.pts_ns,
             "stage": stage,
-            "kills": frame.kills,
+            "deaths": frame.deaths,
             "model": model.name,
             "channels": model.channels,
         }
