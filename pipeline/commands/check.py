@@ -32,8 +32,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check",
         description="Try a site before it is run: fill in its secrets, open every source and every model, see whether "
-        "every sink could be opened, and say what each camera will use of shared memory and processes, and whether this machine has that. Every problem is "
-        "told, not the first one alone. Exit status 0: it can be run; 2: it can't.",
+        "every sink could be opened, and say what each camera will use of shared memory and processes, and whether "
+        "this machine has that. Every problem is told, not the first one alone. Exit status 0: it can be run; 2: it "
+        "can't.",
         epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
     )
     parser.add_argument("site", metavar="SITE", help="the site's YAML file")
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         problems.append(too_little(need))
     if problems:
         raise UserError.of(problems)
-    print("all sources, models and sinks work, and it fits: this site can be run")  # noqa: T201
+    print("all sources and models work, and it fits: this site can be run")  # noqa: T201
     return 0
 
 

