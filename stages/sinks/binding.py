@@ -12,6 +12,7 @@ import zmq
 
 from stages.errors import UserError
 from stages.sinks.address import Address
+from stages.sinks.sink import Occupied
 
 
 def bind_socket(socket: zmq.Socket[bytes], address: Address) -> str:
@@ -23,10 +24,28 @@ def bind_socket(socket: zmq.Socket[bytes], address: Address) -> str:
     try:
         socket.bind(address.text)
     except zmq.ZMQError as error:
-        raise UserError(f"can't publish on {address.text}: {_why(error.errno, address)}") from None
+        refusal = Occupied if error.errno == errno.EADDRINUSE else UserError
+        raise refusal(f"can't publish on {address.text}: {_why(error.errno, address)}") from None
     endpoint = socket.last_endpoint
     assert isinstance(endpoint, bytes)
     return endpoint.decode().rstrip("\0")
+
+
+def check_ipc_path(address: Address) -> None:
+    """Raise what binding would say of the path of an ipc address, without creating or removing anything."""
+    if address.path.startswith(("@", "*")):
+        return
+    _refuse_taken_path(address)
+    folder = Path(address.path).parent
+    number = None
+    if not folder.exists():
+        number = errno.ENOENT
+    elif not folder.is_dir():
+        number = errno.ENOTDIR
+    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        number = errno.EACCES
+    if number is not None:
+        raise UserError(f"can't publish on {address.text}: {_why(number, address)}")
 
 
 def release_address(address: str) -> None:
@@ -53,7 +72,7 @@ def _refuse_taken_path(address: Address) -> None:
     if not stat.S_ISSOCK(mode):
         raise UserError(f"can't publish on {address.text}: there is a file or folder of that name; choose another path")
     if _answers(path):
-        raise UserError(
+        raise Occupied(
             f"can't publish on {address.text}: another program publishes there; end it, or choose another path"
         )
 

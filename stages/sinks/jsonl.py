@@ -7,6 +7,8 @@ out unless asked for. Lines are handed to the system at most 100 ms after they w
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,17 +17,23 @@ from stages.messages import ExternalMessage, Heartbeat, Status
 from stages.sinks.encode import Packer
 from stages.sinks.line_file import LineFile
 from stages.sinks.merge import Merge
+from stages.sinks.sink import Occupied
+from stages.sinks.spool import Spool
 
 CAMERA = "{camera}"
 NS_PER_MS = 1_000_000
+DRAIN_LINES = 1000  # merged lines written at a time: a camera's end may free any number, and others wait meanwhile
 
 
 class JsonlSink:
     """Writes JSON lines.
 
-    ``path`` may hold ``{camera}``: then each camera has a file of its own (folders whose name holds it are created).
-    ``merged``: one file whose order does not depend on timing (see ``Merge`` for what is held in memory meanwhile);
-    otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``.
+    ``path`` may hold ``{camera}``: then each camera has a file of its own. Missing folders are created where a name
+    holds ``{camera}``; otherwise only the last one is, because more of them missing is rather a typing mistake.
+    Folders that were created for nothing are removed again.
+    ``merged``: one file whose order does not depend on timing. What has to wait for cameras that are behind is held in
+    memory up to some hundred lines per camera, in unnamed files beyond (see ``Merge``, ``Spool``).
+    Otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``.
     """
 
     def __init__(
@@ -48,7 +56,9 @@ class JsonlSink:
         self._append = append
         self._packer = Packer()
         self._files: dict[str, LineFile] = {}  # by camera; one file is under "" when all share it
+        self._created: list[Path] = []  # folders
         self._merge: Merge[bytes] | None = None
+        self._spools: list[Spool] = []
         self._dead = ""
 
     @property
@@ -56,15 +66,29 @@ class JsonlSink:
         """For people."""
         return f"jsonl {self._path}"
 
+    def check(self) -> None:
+        """Raise what ``open`` would, changing nothing; Occupied when only another run is in the way."""
+        self._check_merged()
+        problems: list[str] = []
+        occupied: list[str] = []
+        for camera in self._opened_first:
+            try:
+                path = self._path_of(camera)
+                LineFile(path).check(with_folders=bool(self._missing_folders(path)))
+            except Occupied as error:
+                occupied += error.problems
+            except UserError as error:
+                problems += error.problems
+        if problems:
+            raise UserError.of(list(dict.fromkeys(problems)))
+        if occupied:
+            raise Occupied(*dict.fromkeys(occupied))
+
     def open(self) -> None:
         """Open every file; raises UserError that names all of those that can't be written."""
-        if self._merged and CAMERA in self._path:
-            raise UserError(
-                f"{self._path}: with {CAMERA} in the path each camera has a file of its own, so there is nothing to "
-                f"merge; leave out {CAMERA}, or merged"
-            )
+        self._check_merged()
         problems: list[str] = []
-        for camera in self._cameras if CAMERA in self._path else ("",):
+        for camera in self._opened_first:
             try:
                 self._file(camera)
             except UserError as error:
@@ -73,8 +97,9 @@ class JsonlSink:
             for file in self._files.values():
                 file.abandon()
             self._files.clear()
+            self._remove_folders()
             raise UserError.of(list(dict.fromkeys(problems)))
-        self._merge = Merge(self._cameras) if self._merged else None
+        self._merge = Merge(self._cameras, self._spool) if self._merged else None
         self._dead = ""
 
     def take(self, message: ExternalMessage) -> bool:
@@ -89,16 +114,14 @@ class JsonlSink:
                 if not self._file("").ready:
                     return False
                 self._merge.put(message, self._packer.line(message) if wanted else None)
-                for line in self._merge.ready():
-                    self._file("").append(line)
+                self._drain(self._merge)
             elif wanted:
                 file = self._file(message.camera if CAMERA in self._path else "")
                 if not file.ready:
                     return False
                 file.append(self._packer.line(message))
         except (StageDead, UserError) as error:
-            self._dead = str(error)
-            raise StageDead(self._dead) from error
+            raise self._broken(error) from error
         return True
 
     def service(self) -> None:
@@ -106,51 +129,122 @@ class JsonlSink:
         if self._dead:
             return  # told by the call that met it
         try:
+            if self._merge is not None:
+                self._drain(self._merge)
             for file in self._files.values():
                 file.begin()
                 file.flush()
         except StageDead as error:
-            self._dead = str(error)
-            raise
+            raise self._broken(error) from error
 
     def close(self, deadline_ns: int) -> str:
         """Write everything, merged lines of cameras that have not ended included."""
         problems: list[str] = []
+        unread = 0
         if self._merge is not None and not self._dead:
             try:
-                for line in self._merge.rest():
-                    self._file("").append(line)
+                self._finish(self._merge, deadline_ns)
             except StageDead as error:
-                problems.append(str(error))
-        self._merge = None
+                problems.append(str(self._broken(error)))
+            else:
+                unread = self._merge.held
         for file in self._files.values():
             try:
-                lost = file.close(max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS))
+                unread += file.close(self._left_ms(deadline_ns))
             except StageDead as error:
                 problems.append(str(error))
-            else:
-                if lost:
-                    problems.append(f"{self.name}: {lost} lines were not read in time")
+        if unread:
+            problems.append(f"{self.name}: {unread} lines were not read in time")
+        for spool in self._spools:
+            spool.close()
+        self._spools.clear()
+        self._merge = None
         self._files.clear()
+        self._remove_folders()
         return "; ".join(problems)
+
+    def _drain(self, merge: Merge[bytes]) -> None:
+        """Write merged lines, as many as one call may and a pipe's reader takes."""
+        file = self._file("")
+        if not file.ready:
+            return
+        for count, line in enumerate(merge.ready(), 1):
+            file.append(line)
+            if count == DRAIN_LINES or not file.ready:
+                return
+
+    def _finish(self, merge: Merge[bytes], deadline_ns: int) -> None:
+        """Write all that the merge holds; a slow reader of a pipe is waited for until ``deadline_ns``."""
+        file = self._file("")
+        for line in merge.rest():
+            file.append(line)
+            while not file.ready:
+                if not file.writable(self._left_ms(deadline_ns)):
+                    return
+
+    def _left_ms(self, deadline_ns: int) -> int:
+        return max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS)
+
+    def _broken(self, error: StageDead | UserError) -> StageDead:
+        """The last word of this sink, which lines that wait to be merged do not survive."""
+        held = self._merge.held if self._merge is not None else 0
+        waited = f"{held} {'line that waited for other cameras is' if held == 1 else 'lines that waited are'} missing"
+        self._dead = f"{error}; {waited} at the end of {self._path}" if held else str(error)
+        return StageDead(self._dead)
+
+    def _spool(self) -> Spool:
+        self._spools.append(Spool(self._file("").folder))
+        return self._spools[-1]
+
+    def _check_merged(self) -> None:
+        if self._merged and CAMERA in self._path:
+            raise UserError(
+                f"{self._path}: with {CAMERA} in the path each camera has a file of its own, so there is nothing to "
+                f"merge; leave out {CAMERA}, or merged"
+            )
+
+    @property
+    def _opened_first(self) -> tuple[str, ...]:
+        return self._cameras if CAMERA in self._path else ("",)
+
+    def _path_of(self, camera: str) -> Path:
+        if camera and ("/" in camera or camera in {".", ".."}):
+            raise UserError(f"{self.name}: {camera!r} can't be part of a path; rename the camera")
+        return Path(self._path.replace(CAMERA, camera))
 
     def _file(self, camera: str) -> LineFile:
         file = self._files.get(camera)
         if file is not None:
             return file
-        if camera and ("/" in camera or camera in {".", ".."}):
-            raise UserError(f"{self.name}: {camera!r} can't be part of a path; rename the camera")
-        path = Path(self._path.replace(CAMERA, camera))
-        if CAMERA in str(Path(self._path).parent):
-            self._create(path.parent)
+        path = self._path_of(camera)
+        self._create(self._missing_folders(path))
         file = LineFile(path, rotate_bytes=self._rotate_bytes, append=self._append)
         file.open()
         self._files[camera] = file
         return file
 
-    @staticmethod
-    def _create(folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"can't create the folder {folder}: {error.strerror}; choose another path") from None
+    def _missing_folders(self, path: Path) -> list[Path]:
+        """What is to be created, outermost first; nothing when too much is missing, which ``LineFile`` then refuses."""
+        missing: list[Path] = []
+        folder = path.parent
+        while not os.path.lexists(folder) and folder != folder.parent:
+            missing.insert(0, folder)
+            folder = folder.parent
+        return missing if len(missing) == 1 or CAMERA in str(Path(self._path).parent) else []
+
+    def _create(self, folders: list[Path]) -> None:
+        for folder in folders:
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise UserError(f"can't create the folder {folder}: {error.strerror}; choose another path") from None
+            except ValueError:
+                return  # a zero byte: opening tells
+            self._created.append(folder)
+
+    def _remove_folders(self) -> None:
+        """Remove those that were created and have stayed empty."""
+        for folder in reversed(self._created):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        self._created.clear()

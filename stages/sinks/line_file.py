@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import select
@@ -11,6 +10,8 @@ import stat
 from pathlib import Path
 
 from stages.errors import StageDead, UserError
+from stages.sinks.file_refusal import explain, lock, try_to_write
+from stages.sinks.sink import Occupied
 
 BUFFER_BYTES = 64 * 1024
 
@@ -47,9 +48,22 @@ class LineFile:
             self._open()
         except OSError as error:
             self.abandon()
-            raise UserError(f"can't write to {self.path}: {self._why(error)}") from None
-        except ValueError:  # a zero byte
-            raise UserError(f"can't write to {str(self.path)!r}: no file can have that name; choose another") from None
+            raise UserError(f"can't write to {self.path}: {explain(error, self.path)}") from None
+        except ValueError:
+            raise self._bad_name() from None
+
+    def check(self, *, with_folders: bool = False) -> None:
+        """Raise what ``open`` would, changing nothing; ``with_folders``: missing folders will be created before.
+
+        Raises Occupied when nothing but another run is in the way.
+        """
+        try:
+            try_to_write(self.path, with_folders=with_folders)
+        except OSError as error:
+            refusal = Occupied if error.errno == errno.ETXTBSY else UserError
+            raise refusal(f"can't write to {self.path}: {explain(error, self.path)}") from None
+        except ValueError:
+            raise self._bad_name() from None
 
     def _open(self) -> None:
         # O_NONBLOCK: a pipe without reader, or a full one, must not stop the run here. It means nothing for files.
@@ -63,16 +77,7 @@ class LineFile:
         self._regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
         if self._regular:
             self.path = self.path.resolve()  # a symbolic link stays one, what it names is rotated
-            self._lock()
-
-    def _lock(self) -> None:
-        """Two runs that write to one file would spoil both; systems without locks are trusted."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(errno.ETXTBSY, "another run is writing to it") from None
-        except OSError:
-            pass
+            lock(self._fd)
 
     def begin(self) -> None:
         """Make room for the first line. Raises StageDead."""
@@ -94,6 +99,11 @@ class LineFile:
                 self._size = 0
         except OSError as error:
             raise self._dead(error) from error
+
+    @property
+    def folder(self) -> Path | None:
+        """Where files that belong to it may stand; None when it is a pipe or device."""
+        return self.path.parent if self._regular else None
 
     @property
     def ready(self) -> bool:
@@ -130,16 +140,19 @@ class LineFile:
         self._settle(written)
         return True
 
+    def writable(self, wait_ms: int) -> bool:
+        """Whether a slow reader of a pipe takes anything within ``wait_ms``."""
+        poller = select.poll()
+        poller.register(self._fd, select.POLLOUT)
+        return bool(poller.poll(wait_ms))
+
     def close(self, wait_ms: int = 0) -> int:
         """Write what is held, for at most ``wait_ms`` if the reader of a pipe is slow; number of lines lost."""
         if self._fd < 0:
             return 0
         try:
-            if not self.flush() and wait_ms > 0:
-                poller = select.poll()
-                poller.register(self._fd, select.POLLOUT)
-                while poller.poll(wait_ms) and not self.flush():
-                    pass
+            while not self.flush() and self.writable(wait_ms):
+                pass
             return self._buffer.count(b"\n")
         finally:
             self.abandon()
@@ -152,6 +165,11 @@ class LineFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _bad_name(self) -> UserError:
+        return UserError(
+            f"can't write to {str(self.path)!r}: no file can have that name; choose another"
+        )  # a zero byte
 
     def _settle(self, written: int) -> None:
         del self._buffer[:written]
@@ -170,7 +188,7 @@ class LineFile:
         return self._dead(error, lost)
 
     def _dead(self, error: OSError, lost: int = 0) -> StageDead:
-        what = "nobody reads it any more" if error.errno == errno.EPIPE else self._why(error)
+        what = "nobody reads it any more" if error.errno == errno.EPIPE else explain(error, self.path)
         tail = f"; {lost} {'line is' if lost == 1 else 'lines are'} missing at its end" if lost else ""
         return StageDead(f"can't go on writing to {self.path}: {what}{tail}")
 
@@ -184,7 +202,7 @@ class LineFile:
         fresh = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         os.close(self._fd)
         self._fd, self._size = fresh, 0
-        self._lock()
+        lock(self._fd)
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
@@ -208,22 +226,3 @@ class LineFile:
         if end < self._size:
             os.ftruncate(self._fd, end)
             self._size = end
-
-    def _why(self, error: OSError) -> str:
-        match error.errno:
-            case errno.ENOENT:
-                return f"there is no folder {self.path.parent}; create it (mkdir -p), or choose another path"
-            case errno.EISDIR:
-                return "that is a folder; name a file in it"
-            case errno.ETXTBSY:
-                return "another run is writing to it; end it, or choose another path"
-            case errno.ENXIO:
-                return "nobody reads this pipe; start its reader first"
-            case errno.EACCES | errno.EPERM | errno.EROFS:
-                return f"no permission ({error.strerror}); choose a path that you may write to"
-            case errno.ENOSPC | errno.EDQUOT:
-                return "the disk is full; free some space"
-            case errno.EFBIG:
-                return "the file is as large as the system allows; let it rotate by size"
-            case _:
-                return f"{error.strerror or error}; choose another path"

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from stages.messages import Detections, Status
 
 Item = TypeVar("Item")
+
+
+class Queue(Protocol[Item]):
+    """First in, first out, of (epoch, presentation time in ns, item)."""
+
+    def __len__(self) -> int: ...
+
+    def append(self, entry: tuple[int, int, Item], /) -> None:
+        """Add at the end."""
+
+    def popleft(self) -> tuple[int, int, Item]:
+        """Remove from the beginning."""
 
 
 class Merge(Generic[Item]):
@@ -17,11 +29,15 @@ class Merge(Generic[Item]):
     The result depends only on what each camera says, never on when: an item leaves when every camera that has not ended
     has a later one. So as much is held as the cameras are apart in the streams' own time; a camera that says nothing
     and does not end holds up all others. A camera has ended with its status ``ended`` or ``failed``.
+
+    ``queue`` makes what holds the items of one camera, but for the first; in memory when nothing is named.
     """
 
-    def __init__(self, cameras: Sequence[str]) -> None:
+    def __init__(self, cameras: Sequence[str], queue: Callable[[], Queue[Item]] = deque) -> None:
+        self._new_queue = queue
         self._rank: dict[str, int] = {}
-        self._queues: dict[str, deque[tuple[int, int, Item]]] = {}
+        self._first: dict[str, tuple[int, int, Item]] = {}  # of the cameras that have any
+        self._queues: dict[str, Queue[Item]] = {}  # what comes after the first
         self._open: set[str] = set()
         self._newest: dict[str, tuple[int, int]] = {}
         self.held = 0
@@ -40,33 +56,32 @@ class Merge(Generic[Item]):
             epoch, pts_ns = message.epoch, -1  # a new epoch is told before its first frame
         self._newest[camera] = epoch, pts_ns
         if item is not None:
-            self._queues[camera].append((epoch, pts_ns, item))
             self.held += 1
+            if camera in self._first:
+                self._queues[camera].append((epoch, pts_ns, item))
+            else:
+                self._first[camera] = epoch, pts_ns, item
         if isinstance(message, Status) and message.state in {"ended", "failed"}:
             self._open.discard(camera)
 
     def ready(self) -> Iterator[Item]:
-        """Everything that no later message can come before."""
-        while all(self._queues[camera] for camera in self._open):
-            camera = self._first()
-            if camera is None:
-                return
+        """Everything that no later message can come before. May be left early: the rest comes from the next call."""
+        while self._first and self._open <= self._first.keys():
+            camera = min(self._first, key=lambda camera: (*self._first[camera][:2], self._rank[camera]))
+            _, _, item = self._first.pop(camera)
             self.held -= 1
-            yield self._queues[camera].popleft()[2]
+            queue = self._queues[camera]
+            if len(queue):
+                self._first[camera] = queue.popleft()
+            yield item
 
     def rest(self) -> Iterator[Item]:
         """Everything, as if all cameras had ended."""
         self._open.clear()
         yield from self.ready()
 
-    def _first(self) -> str | None:
-        heads = [
-            (queue[0][0], queue[0][1], self._rank[camera], camera) for camera, queue in self._queues.items() if queue
-        ]
-        return min(heads)[3] if heads else None
-
     def _add(self, camera: str) -> None:
         self._rank[camera] = len(self._rank)
-        self._queues[camera] = deque()
+        self._queues[camera] = self._new_queue()
         self._open.add(camera)
         self._newest[camera] = (0, -1)

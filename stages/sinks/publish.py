@@ -25,7 +25,7 @@ from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
 from stages.sinks.address import parse_address
 from stages.sinks.audience import Audience
-from stages.sinks.binding import bind_socket, release_address
+from stages.sinks.binding import bind_socket, check_ipc_path, release_address
 from stages.sinks.encode import Packer
 from stages.sinks.marks import Marks
 
@@ -86,6 +86,22 @@ class PublishSink:
     def subscribers(self) -> int:
         """Connections that have subscribed to something, as of the last ``service``."""
         return self._audience.count
+
+    def check(self) -> None:
+        """Raise what ``open`` would; Occupied when only another program is in the way. A port is held for a moment."""
+        address = parse_address(self._bind, bind=True)
+        if address.transport == "ipc":
+            check_ipc_path(address)
+            return
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            socket: zmq.Socket[bytes] = context.socket(zmq.XPUB)
+            try:
+                bind_socket(socket, address)
+            finally:
+                socket.close(0)
+        finally:
+            context.term()
 
     def open(self) -> None:
         """Bind; raises UserError when the address can't be had. ``address`` then holds the real port."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from stages.errors import UserError
 from stages.messages import ExternalMessage
+
+
+class Occupied(UserError):
+    """Nothing but another program is in the way, which may well be this very site, running."""
 
 
 class Sink(Protocol):
@@ -28,3 +33,18 @@ class Sink(Protocol):
 
     def close(self, deadline_ns: int) -> str:
         """Deliver what is held until ``deadline_ns`` (monotonic), release; empty, or one sentence on what was lost."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A sink that can tell beforehand what ``open`` would refuse."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    def check(self) -> None:
+        """Raise the UserError that ``open`` would, as far as it can be known without creating or changing anything.
+
+        Raises Occupied when nothing but another program is in the way.
+        """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.commands import check, demo
 from pipeline.commands.replay import confidence_settings
-from pipeline.plan import BatchPlan, DevicePlan, Limits, PublishPlan, RunPlan
+from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
 from pipeline.planning import needs
 from pipeline.report import CameraReport, RunReport
 from stages.camera import CameraSpec
@@ -20,6 +21,7 @@ from stages.decode.source import SourceFacts
 from stages.errors import UserError
 from stages.messages import DetectedObject, Detections, LedgerEntry
 from stages.model import ModelSpec, TensorSpec
+from stages.sinks.jsonl import JsonlSink
 
 MODEL = ModelSpec(
     name="m",
@@ -157,6 +159,65 @@ def test_what_check_prints() -> None:
 
 def test_a_site_that_does_not_fit_names_the_largest_part() -> None:
     assert "the largest part is frames/gate-1 with 1.0 MiB" in check.too_little(needs(PLAN))
+
+
+def sinks_plan(*paths: Path | str, bind: str = "tcp://127.0.0.1:0", **settings: Any) -> RunPlan:
+    jsonl = tuple(JsonlPlan(str(path), **settings) for path in paths)
+    return dataclasses.replace(PLAN, publish=PublishPlan(bind), jsonl=jsonl)
+
+
+def test_check_says_no_of_a_site_whose_files_run_could_not_open(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    lines, problems = check.try_sinks(
+        sinks_plan(tmp_path / "folder", tmp_path / "a" / "b" / "x.jsonl", tmp_path / "new" / "{camera}.jsonl")
+    )
+    assert lines == [
+        "publish tcp://127.0.0.1:0: can be used",
+        f"jsonl {tmp_path}/folder: can't be used",
+        f"jsonl {tmp_path}/a/b/x.jsonl: can't be used",
+        f"jsonl {tmp_path}/new/{{camera}}.jsonl: can be used",
+    ]
+    assert len(problems) == 2
+    assert "that is a folder; name a file in it" in problems[0]
+    assert f"there is no folder {tmp_path}/a/b; create it" in problems[1]
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_check_takes_no_offence_at_the_run_of_the_same_site(tmp_path: Path) -> None:
+    sink = JsonlSink(str(tmp_path / "x.jsonl"), cameras=("gate-1",), clock_ns=lambda: 0)
+    sink.open()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        bind = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        lines, problems = check.try_sinks(sinks_plan(tmp_path / "x.jsonl", bind=bind))
+    sink.close(0)
+    assert problems == []
+    assert lines[0].startswith(f"publish {bind}: not now: can't publish on {bind}: another program uses that port")
+    assert "x.jsonl: not now: " in lines[1]
+    assert "another run is writing to it" in lines[1]
+
+
+def test_check_says_no_of_an_address_that_this_machine_does_not_have() -> None:
+    lines, problems = check.try_sinks(sinks_plan(bind="tcp://192.0.2.1:5600"))
+    assert lines == ["publish tcp://192.0.2.1:5600: can't be used"]
+    assert "is no address of this machine" in problems[0]
+    assert check.try_sinks(dataclasses.replace(PLAN, publish=None)) == (["publish: off"], [])
+
+
+def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))  # sources and models are not the point
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        "publish: off\nsinks: [{jsonl: a/b/x.jsonl}]\ncameras: [{name: gate-1, source: 'asset:street.mp4'}]\n"
+    )
+    assert main(["check", str(site)]) == 2
+    out, err = capsys.readouterr()
+    assert "this site can be run" not in out
+    assert "there is no folder" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_in_parallel_keeps_every_problem_and_every_result() -> None:
