@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from pipeline.commands.options import Subparsers
-from pipeline.models import fetch, store
+from pipeline.models import fetch, quantize, store
 from pipeline.models.known import KnownModel
 from stages.errors import UserError
 
@@ -25,13 +25,14 @@ def add_parser(subparsers: Subparsers) -> None:
         "CAMPIPE_MODELS name that folder. A description there wins over one of the same name that comes with campipe."
         "\n\nExamples:\n  campipe models list\n  campipe models fetch yolox-nano\n  campipe models path coco-ssd",
     )
-    actions = parser.add_subparsers(dest="action", metavar="list|fetch|path", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="list|fetch|path|quantize", required=True)
     actions.add_parser("list", help="name, licence and input size of each model, and where it is")
     fetching = actions.add_parser("fetch", help="get the file of a known model once, into the user's cache")
     fetching.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows as not fetched")
     fetching.add_argument("--url", help="get it from this mirror instead; the content must be the same")
     finding = actions.add_parser("path", help="print the path of a model's file, checked")
     finding.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows, or its YAML file")
+    quantize.add_action(actions)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
         _print(render_list())
     elif args.action == "fetch":
         _fetch(args.name, args.url)
+    elif args.action == "quantize":
+        return quantize.run(args)
     else:
         _print(find(args.name))
     return 0
