@@ -6,6 +6,7 @@ it is and given to ``campipe replay --model``.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import textwrap
@@ -20,6 +21,7 @@ from stages.accelerators.onnx_session import TensorFacts
 from stages.errors import UserError
 from stages.postprocess.detect import Candidate, Guess, Undecided, detect
 from stages.postprocess.detect_facts import MOST_LABELS
+from stages.postprocess.detect_rules import RULES, head_options
 from stages.postprocess.registry import LAYOUTS, head_for
 
 WIDTH: Final = 100  # characters of a comment line
@@ -115,13 +117,11 @@ def _stated(looked: Looked, layout: str, labels: tuple[str, ...]) -> Guess:
     count = len(labels) or _classes_of(looked, layout)
     if not count:
         raise UserError(f"--layout {layout}: the number of classes can't be told; give the labels too (`--labels`)")
-    head_for(looked.facts.spec(layout, count))
+    head_for(looked.facts.spec(layout, count, head_options(looked.facts, layout)))
     return Guess(layout, count, (f"it was stated (--layout {layout}), and the shapes do not contradict it",))
 
 
 def _classes_of(looked: Looked, layout: str) -> int:
-    from stages.postprocess.detect_rules import RULES
-
     claims = (claim for rule in RULES for claim in rule.claims(looked.facts))
     return next((claim.classes for claim in claims if claim.layout == layout), 0)
 
@@ -134,6 +134,11 @@ def _labels(looked: Looked, guess: Guess, given: tuple[str, ...] | None) -> tupl
     if guess.classes == len(COCO):
         return COCO, "assumed: 80 classes are COCO's in most models; check that"
     return placeholders(guess.classes), "the file names none: replace these, in the model's order"
+
+
+def labels_of(looked: Looked, classes: int) -> tuple[str, ...]:
+    """The labels that a file has by its metadata, or that are taken for its."""
+    return _labels(looked, Guess("", classes, ()), None)[0]
 
 
 def _report(looked: Looked, guess: Guess, labels: str) -> list[str]:
@@ -226,6 +231,13 @@ def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[
         f"  placement: {settings.placement}{state}",
         f"layout: {guess.layout}",
     ]
+    options = head_options(facts, guess.layout)
+    stated = {
+        each.name: getattr(options, each.name)
+        for each in dataclasses.fields(options)
+        if getattr(options, each.name) != each.default
+    }
+    lines += ["head:", *(f"  {key}: {value}" for key, value in stated.items())] if stated else []
     lines += ["labels: coco"] if labels == COCO else ["labels:", *(f"  - {_quoted(label)}" for label in labels)]
     lines.append("outputs:")
     for tensor in facts.outputs:
@@ -249,4 +261,4 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-__all__ = ["InputGuess", "inspect", "labels_given", "placeholders", "refusal"]
+__all__ = ["InputGuess", "inspect", "labels_given", "labels_of", "placeholders", "refusal"]

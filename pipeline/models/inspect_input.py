@@ -10,7 +10,7 @@ BGR, 0..1, centre, pad 114. ``campipe models verify`` puts it to the test on a p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from stages.model import Placement
 from stages.postprocess.detect_facts import FileFacts
@@ -28,7 +28,7 @@ IMAGENET_STD: Final[Triple] = (58.395, 57.12, 57.375)
 class InputGuess:
     """``known``: the file says whose it is; else its family is only concluded from the layout. ``why``: a sentence."""
 
-    channels: str
+    channels: Literal["rgb", "bgr"]
     mean: Triple
     std: Triple
     placement: Placement
@@ -55,7 +55,7 @@ def _of_family(facts: FileFacts, layout: str) -> InputGuess:
     if layout == "yolox":
         why = "YOLOX feeds BGR, 0 to 255, top left, since release 0.1.1 (before: RGB, ImageNet mean and std)"
         return InputGuess("bgr", ZERO, ONE, "top_left", 114, False, why)
-    if layout == "nanodet":
+    if layout in ("nanodet", "picodet"):
         why = "NanoDet feeds BGR less ImageNet's mean, stretched"
         return InputGuess("bgr", _reversed(IMAGENET_MEAN), _reversed(IMAGENET_STD), "stretch", 114, False, why)
     if layout == "yolonas":
@@ -65,7 +65,7 @@ def _of_family(facts: FileFacts, layout: str) -> InputGuess:
     if layout == "ssd":
         why = "SSD exports differ: many feed RGB from -1 to 1, stretched"
         return InputGuess("rgb", (127.5,) * 3, (127.5,) * 3, "stretch", 114, False, why)
-    if layout == "classification":
+    if layout == "classify":
         why = "classifiers mostly feed RGB less ImageNet's mean, stretched"
         return InputGuess("rgb", IMAGENET_MEAN, IMAGENET_STD, "stretch", 114, False, why)
     why = "models of this layout are fed RGB, 0 to 1, centred, by YOLOv5 and its successors"

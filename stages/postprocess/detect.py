@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stages.errors import UserError
 from stages.postprocess.detect_facts import FileFacts
-from stages.postprocess.detect_rules import RULES, Claim
+from stages.postprocess.detect_rules import RULES, Claim, head_options
 from stages.postprocess.registry import LAYOUTS
 
 
@@ -90,7 +90,7 @@ def _judged(claim: Claim, facts: FileFacts, known: int | None, whose: str) -> Cl
     if facts.task and claim.task != facts.task:
         claim.against.append(f"the file says that its task is {facts.task}")
     if claim.layout in LAYOUTS and not claim.against:
-        model = facts.spec(claim.layout, claim.classes or 1)
+        model = facts.spec(claim.layout, claim.classes or 1, head_options(facts, claim.layout))
         try:
             LAYOUTS[claim.layout](model).check(model)
         except UserError as error:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.model import ModelSpec, TensorSpec
+from stages.model import HeadOptions, ModelSpec, TensorSpec
 
 MOST_TEXT: Final = 1_000_000  # characters of one value that are looked at: 20,000 labels
 MOST_LABELS: Final = 100_000
@@ -93,7 +93,7 @@ class FileFacts:
         """Whether the exporter signed the file."""
         return "ultralytics" in (self.metadata.get("author", "") + self.metadata.get("description", "")).lower()
 
-    def spec(self, layout: str, labels: int) -> ModelSpec:
+    def spec(self, layout: str, labels: int, head: HeadOptions | None = None) -> ModelSpec:
         """A description with these facts, for heads to check; what only matters for running is left at a default."""
         return ModelSpec(
             name="this file",
@@ -114,6 +114,7 @@ class FileFacts:
             fixed_batch=None,
             confidence=0.4,
             iou=0.45,
+            head=head or HeadOptions(),
         )
 
 

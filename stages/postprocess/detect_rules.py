@@ -9,12 +9,14 @@ larger P6 models add): 8400 for 640x640.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from stages.model import HeadOptions
 from stages.postprocess.detect_facts import STRIDES, STRIDES_P6, AxisValues, FileFacts, OutputFacts, literal
 
+ROWS_WITH_OBJECTNESS: Final = "rows with objectness"
 COCO_CLASSES: Final = 80
 SCORE_SLACK: Final = 0.02  # sigmoids in float16 reach 1.007
 MOST_FINISHED: Final = 1000  # rows of an output of finished boxes; exporters give 100 or 300
@@ -25,7 +27,7 @@ YOLOV8_SEG: Final = "yolov8_seg"
 YOLOV8_POSE: Final = "yolov8_pose"
 YOLOV8_OBB: Final = "yolov8_obb"
 YOLOV5_RAW: Final = "yolov5_raw"
-CLASSIFICATION: Final = "classification"
+CLASSIFY: Final = "classify"
 DFL_BINS: Final = (8, 17)  # of NanoDet and PicoDet: reg_max + 1
 
 
@@ -113,6 +115,7 @@ def _yolov5(facts: FileFacts) -> Iterator[Claim]:
     if not (of_three or grid):
         return
     claim = Claim("yolov5", columns - 5, [f"rows of {columns}: box, objectness, {columns - 5} classes"])
+    claim.reading = ROWS_WITH_OBJECTNESS
     if of_three:
         claim.proof.append(of_three)
     else:
@@ -123,6 +126,23 @@ def _yolov5(facts: FileFacts) -> Iterator[Claim]:
             pass
         elif max(values.high[:2]) > max(facts.width, facts.height) / 4:
             _coco(claim)
+    _in_pixels(claim, facts, values)
+    _scores(claim, values, 4)
+    yield claim
+
+
+def _yolov6(facts: FileFacts) -> Iterator[Claim]:
+    """Only claimed when its objectness was 1 everywhere; read as ``yolov5`` it gives the same."""
+    found = _single(facts, 2)
+    if found is None or found.shape[1] < 6 or not (grid := _grid(facts, found.shape[0])):
+        return
+    values = found.values.get(1)
+    if values is None or (values.low[4], values.high[4]) != (1.0, 1.0):
+        return
+    classes = found.shape[1] - 5
+    claim = Claim("yolov6", classes, [f"rows of {classes + 5}: box, objectness, {classes} classes", grid])
+    claim.proof.append("in a trial run its objectness was 1 in every row, as YOLOv6 writes it")
+    claim.reading = ROWS_WITH_OBJECTNESS
     _in_pixels(claim, facts, values)
     _scores(claim, values, 4)
     yield claim
@@ -241,27 +261,25 @@ def _raw_maps(facts: FileFacts) -> Iterator[Claim]:
     shapes = [t.shape for t in facts.outputs]
     if len(shapes) not in (3, 4) or any(t.dtype not in ("float32", "float16") for t in facts.outputs):
         return
-    five = all(len(shape) == 4 and shape[0] == 3 for shape in shapes)
-    if five:
-        sizes, channels = [shape[1:3] for shape in shapes], {shape[3] for shape in shapes}
-    elif all(len(shape) == 3 and shape[0] % 3 == 0 for shape in shapes):
-        sizes, channels = [shape[1:] for shape in shapes], {shape[0] // 3 for shape in shapes}
-    else:
-        return
     wanted = {(facts.height // stride, facts.width // stride) for stride in STRIDES_P6[: len(shapes)]}
-    if len(channels) != 1 or set(sizes) != wanted or min(channels) < 6:
-        return
-    per_anchor = channels.pop()
-    claim = Claim(YOLOV5_RAW, per_anchor - 5, [f"{len(shapes)} maps of 3 x {per_anchor}: box, objectness, classes"])
-    claim.proof.append("one map for each of the strides 8, 16, 32" + (", 64" if len(shapes) == 4 else ""))
-    claim.why.append(
-        "anchors are taken to be YOLOv5's; YOLOv7 and retrained anchors differ, which the file does not say"
-    )
-    yield claim
+    ways = [
+        [(shape[1:], shape[0] // 3) for shape in shapes if len(shape) == 3 and shape[0] % 3 == 0],
+        [(shape[2:], shape[1]) for shape in shapes if len(shape) == 4 and shape[0] == 3],
+        [(shape[1:3], shape[3]) for shape in shapes if len(shape) == 4 and shape[0] == 3],
+    ]
+    for way in ways:
+        columns = {numbers for _, numbers in way}
+        if len(way) != len(shapes) or {size for size, _ in way} != wanted or len(columns) != 1 or min(columns) < 6:
+            continue
+        numbers = columns.pop()
+        claim = Claim(YOLOV5_RAW, numbers - 5, [f"{len(shapes)} maps of 3 x {numbers}: box, objectness, classes"])
+        claim.proof.append("one map for each of the strides 8, 16, 32" + (", 64" if len(shapes) == 4 else ""))
+        claim.why.append("anchors are taken to be YOLOv5's; the file does not say whether it has others (YOLOv7 has)")
+        yield claim
 
 
 def _two_outputs(facts: FileFacts) -> Iterator[Claim]:
-    """Boxes and scores in outputs of their own: YOLO-NAS on the cells of its grid."""
+    """Boxes and scores in outputs of their own: YOLO-NAS on the cells of its grid, RT-DETR by query."""
     if len(facts.outputs) != 2 or any(len(t.shape) != 2 for t in facts.outputs):
         return
     boxes = [t for t in facts.outputs if t.shape[1] == 4]
@@ -269,15 +287,18 @@ def _two_outputs(facts: FileFacts) -> Iterator[Claim]:
     if not boxes or boxes[0].shape[0] != scores[0].shape[0]:
         return
     anchors, classes = scores[0].shape
+    values = boxes[0].values.get(1)
     if grid := _grid(facts, anchors):
         claim = Claim("yolonas", classes, [f"two outputs: {anchors} boxes and {classes} scores of each", grid])
+        _in_pixels(claim, facts, values)
+        _scores(claim, scores[0].values.get(1), 0)
         yield _coco(claim)
     elif anchors <= MOST_FINISHED:
-        yield _coco(Claim("detr", classes, [f"two outputs: {anchors} boxes and {classes} scores of each"]))
+        yield _coco(Claim("rtdetr", classes, [f"two outputs: {anchors} boxes and {classes} scores of each"]))
 
 
 def _distances(facts: FileFacts) -> Iterator[Claim]:
-    """NanoDet and PicoDet: class scores, then a distribution for each side of the box."""
+    """NanoDet: class scores, then a distribution for each side of the box."""
     found = _single(facts, 2)
     if found is None or found.shape[0] not in (facts.cells(), facts.cells(STRIDES_P6)):
         return
@@ -292,9 +313,26 @@ def _distances(facts: FileFacts) -> Iterator[Claim]:
         if values is not None and not values.flat():
             if values.within(-SCORE_SLACK, 1 + SCORE_SLACK, classes):
                 claim.against.append("in a trial run what would be logits of distances stayed in 0..1")
+            elif max(values.high[:4]) > 1 + SCORE_SLACK or not values.within(-SCORE_SLACK, 1 + SCORE_SLACK, 0, classes):
+                claim.against.append("in a trial run what would be its scores left 0..1")
             else:
-                _scores(claim, AxisValues(values.low[:classes], values.high[:classes], values.whole[:classes]), 0)
+                claim.proof.append("in a trial run its first columns were in 0..1, those of distances were not")
         yield _coco(claim)
+
+
+def _distances_by_stride(facts: FileFacts) -> Iterator[Claim]:
+    """PicoDet: for each stride an output of scores and one of distributions."""
+    strides = len(facts.outputs) // 2
+    if strides not in (3, 4) or len(facts.outputs) % 2 or any(len(t.shape) != 2 for t in facts.outputs):
+        return
+    cells = sorted(facts.cells((stride,)) for stride in STRIDES_P6[:strides])
+    for bins in DFL_BINS:
+        boxes = [t.shape[0] for t in facts.outputs if t.shape[1] == 4 * bins]
+        others = {t.shape[1] for t in facts.outputs if t.shape[1] != 4 * bins}
+        if sorted(boxes) == cells and len(others) == 1:
+            classes = others.pop()
+            why = [f"{strides} outputs of {classes} scores and {strides} of 4 x {bins} bins of distances"]
+            yield _coco(Claim("picodet", classes, why, [f"one pair for each of {strides} strides"]))
 
 
 def _masks(facts: FileFacts) -> Iterator[Claim]:
@@ -339,9 +377,7 @@ def _key_points(facts: FileFacts, channels: int) -> int:
 def _classification(facts: FileFacts) -> Iterator[Claim]:
     found = _single(facts, 1)
     if found is not None and found.shape[0] >= 2:
-        claim = Claim(
-            CLASSIFICATION, found.shape[0], [f"one score for each of {found.shape[0]} classes"], task="classify"
-        )
+        claim = Claim(CLASSIFY, found.shape[0], [f"one score for each of {found.shape[0]} classes"], task="classify")
         claim.proof.append("no box anywhere")
         if not facts.task:
             claim.task = ""
@@ -349,19 +385,44 @@ def _classification(facts: FileFacts) -> Iterator[Claim]:
 
 
 RULES: Final = (
+    Rule("yolov6", "(A, 5 + C), A one per cell, decoded, objectness 1", _yolov6),
     Rule("yolov5", "(A, 5 + C), A three per cell, or one per cell and decoded", _yolov5),
     Rule("yolox", "(A, 5 + C), A one per cell, not decoded", _yolox),
     Rule("yolov8", "(4 + C, A), A one per cell", _yolov8),
     Rule(YOLOV8_ROWS, "(A, 4 + C), A one per cell", _yolov8_rows),
     Rule("ssd", "(A, 4 + C), A no grid of YOLO's", _ssd),
     Rule("end2end", "(N, 6), N small, last column whole numbers", _end2end),
-    Rule("rtdetr", "(N, 4 + C), N small, boxes in shares of the input", _rtdetr),
+    Rule("rtdetr", "(N, 4 + C) or (N, 4) and (N, C), N small, boxes in shares of the input", _rtdetr),
     Rule(YOLOV5_RAW, "maps (3 x (5 + C), h, w) or (3, h, w, 5 + C) per stride", _raw_maps),
     Rule("yolonas", "(A, 4) and (A, C)", _two_outputs),
     Rule("nanodet", "(A, C + 4 x bins), A one per cell", _distances),
+    Rule("picodet", "(a, C) and (a, 4 x bins) for each stride", _distances_by_stride),
     Rule(YOLOV8_SEG, "(4 + C + M, A) and (M, h, w)", _masks),
     Rule(YOLOV8_POSE, "(4 + C + K, A), task pose", _of_task("pose", YOLOV8_POSE, _key_points)),
     Rule(YOLOV8_OBB, "(4 + C + 1, A), task obb", _of_task("obb", YOLOV8_OBB, lambda _facts, _channels: 1)),
-    Rule(CLASSIFICATION, "(C)", _classification),
+    Rule(CLASSIFY, "(C)", _classification),
 )
 """Every layout that can be told, in the order that candidates are listed."""
+
+
+def head_options(facts: FileFacts, layout: str) -> HeadOptions:
+    """What the layout can't see in the shapes, but a trial run or the metadata shows."""
+    if layout == YOLOV8_POSE:
+        shape = literal(facts.metadata.get("kpt_shape", ""))
+        if isinstance(shape, (list, tuple)) and len(shape) == 2 and shape[1] == 2:
+            return HeadOptions(keypoint_values=2)
+    elif layout == CLASSIFY:
+        if not _all_within(facts.outputs[:1]):
+            return HeadOptions(scores="logits")
+    elif layout == YOLOV5_RAW:
+        if all(t.values for t in facts.outputs) and _all_within(facts.outputs):
+            return HeadOptions(scores="probabilities")
+    elif layout == "rtdetr" and len(facts.outputs) == 2:
+        scores = [t for t in facts.outputs if t.shape[1:] != (4,)] or facts.outputs[1:]
+        if scores[0].values:
+            return HeadOptions(scores="probabilities" if _all_within(scores[:1]) else "logits")
+    return HeadOptions()
+
+
+def _all_within(outputs: Sequence[OutputFacts]) -> bool:
+    return all(values.within(-SCORE_SLACK, 1 + SCORE_SLACK) for t in outputs for values in list(t.values.values())[:1])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stages.postprocess.detect import Guess, Undecided, detect
 from stages.postprocess.detect_facts import AxisValues, FileFacts, OutputFacts, names_of
-from stages.postprocess.detect_rules import RULES
+from stages.postprocess.detect_rules import RULES, head_options
 from stages.postprocess.registry import LAYOUTS
 
 
@@ -43,6 +43,24 @@ TOLD = [
     ("ssd", 20, facts((8732, 24), size=300)),
     ("end2end", 80, facts((300, 6), metadata={"names": NAMES_80, "end2end": "True"})),
     ("end2end", 80, facts((300, 6), metadata={"names": NAMES_80, "args": "{'nms': True}"})),
+    ("yolov5_raw", 80, facts((255, 80, 80), (255, 40, 40), (255, 20, 20))),
+    ("yolov5_raw", 80, facts((255, 20, 20), (255, 40, 40), (255, 80, 80))),
+    ("yolov5_raw", 2, facts((3, 80, 80, 7), (3, 40, 40, 7), (3, 20, 20, 7))),
+    ("yolov5_raw", 2, facts((3, 7, 80, 80), (3, 7, 40, 40), (3, 7, 20, 20))),
+    ("yolov6", 3, facts((8400, 8), values=columns((0.0, 640.0), [(1.0, 1.0), *[(0.0, 0.9)] * 3]))),
+    ("yolonas", 80, facts((8400, 4), (8400, 80))),
+    ("yolonas", 3, facts((8400, 3), (8400, 4))),
+    ("rtdetr", 80, facts((300, 84))),
+    ("rtdetr", 2, facts((300, 6), values=columns((0.0, 0.9), [(0.0, 0.3)] * 2))),
+    ("nanodet", 80, facts((2125, 112), size=320)),
+    ("nanodet", 80, facts((3598, 112), size=416)),
+    ("picodet", 80, facts(*[(n * n, 80) for n in (40, 20, 10, 5)], *[(n * n, 32) for n in (40, 20, 10, 5)], size=320)),
+    ("yolov8_seg", 80, facts((116, 8400), (32, 160, 160))),
+    ("yolov8_pose", 1, facts((56, 8400), metadata={"task": "pose", "names": "{0: 'person'}", "kpt_shape": "[17, 3]"})),
+    ("yolov8_pose", 1, facts((25, 8400), metadata={"task": "pose", "names": "{0: 'hand'}", "kpt_shape": "[10, 2]"})),
+    ("yolov8_obb", 15, facts((20, 8400), metadata={"task": "obb"})),
+    ("classify", 1000, facts((1000,))),
+    ("classify", 10, facts((10,), metadata={"task": "classify"})),
     ("end2end", 0, facts((300, 6), values=columns((-2.0, 640.0), [(0.0, 0.9), (0.0, 16.0)], whole=True))),
 ]
 
@@ -123,7 +141,7 @@ def test_any_shape_and_metadata_give_an_answer_that_the_head_accepts(shapes, siz
     known = facts(*shapes, size=size, metadata=metadata)
     found = detect(known, labels)
     if isinstance(found, Guess):
-        model = known.spec(found.layout, found.classes or 1)
+        model = known.spec(found.layout, found.classes or 1, head_options(known, found.layout))
         LAYOUTS[found.layout](model).check(model)
         assert labels is None or found.classes == labels
     else:
