@@ -59,14 +59,16 @@ def read_pictures(cameras: Sequence[CameraSpec], model: ModelSpec, wanted: int, 
 
     Raises SourceRefused for a clip that can't be played, UserError when there are too few frames.
     """
+    if wanted < len(cameras):
+        raise UserError(
+            f"{wanted} frame(s) can't be taken from {len(cameras)} clips; give at least one a clip (--frames)"
+        )
     for camera in cameras:
         probe(camera)  # what can't be read is told before minutes are spent on what can
     shares = [wanted // len(cameras) + (i < wanted % len(cameras)) for i in range(len(cameras))]
     calibration: list[Picture] = []
     comparison: list[Picture] = []
     for camera, share in zip(cameras, shares, strict=True):
-        if not share:
-            continue
 
         def read(count: int, before: int = len(calibration) + len(comparison)) -> None:
             progress(min(before + count, 2 * wanted), 2 * wanted)

@@ -300,6 +300,21 @@ def test_more_frames_than_there_are_gives_all_of_them() -> None:
     assert (len(found.calibration), len(found.comparison)) == (50, 50)
 
 
+def test_too_few_frames_are_told(tmp_path: Path) -> None:
+    import av
+
+    with av.open(str(tmp_path / "one.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        container.mux(stream.encode(av.VideoFrame(64, 48, "yuv420p")))
+        container.mux(stream.encode())
+    with pytest.raises(UserError, match=r"the clips have 1 frame\(s\)"):
+        read_pictures([CameraSpec("a", str(tmp_path / "one.mp4"), "m")], spec(Path("m.onnx")), 5, ignore)
+    two = [CameraSpec("a", str(CLIP), "m"), CameraSpec("b", str(CLIP), "m")]
+    with pytest.raises(UserError, match=r"1 frame.*from 2 clips"):
+        read_pictures(two, spec(Path("m.onnx")), 1, ignore)
+
+
 def test_a_clip_that_can_not_be_read_is_told_before_others_are_decoded() -> None:
     cameras = [CameraSpec("a", str(CLIP), "m"), CameraSpec("b", str(ROOT / "README.md"), "m")]
 
@@ -366,8 +381,8 @@ FAST = Speed(20.0, 14.0, (1.3, 1.4, 1.5))
         (GOOD, FAST, []),
         (replace(GOOD, matched=95), FAST, []),
         (replace(GOOD, matched=94), FAST, ["94.0% of the confident objects are found again, 95% are asked"]),
-        (replace(GOOD, new={"car": 5}), FAST, []),
-        (replace(GOOD, new={"car": 5, "bus": 1}), FAST, ["6 confident objects are new beside 100"]),
+        (replace(GOOD, new={"car": 10}), FAST, []),
+        (replace(GOOD, new={"car": 10, "bus": 1}), FAST, ["11 confident objects are new beside 100"]),
         (replace(GOOD, mean_absolute_shift=0.06), FAST, ["scores move by 0.060"]),
         (GOOD, Speed(20, 20, (0.9, 1.0, 1.1)), ["no faster (1.00 times"]),
         (replace(GOOD, matched=0), Speed(1, 2, (0.5,)), ["0.0% of", "no faster"]),
