@@ -7,7 +7,8 @@ The rules, the same for every layout:
 - An anchor is one candidate, of its best class; of equal class scores the lowest class id wins. A ``classes`` filter
   looks at that best class: an anchor whose best class isn't wanted is dropped, not renamed.
 - An anchor with a NaN among its scores, or with an infinite score, never passes. A box that isn't finite, or has no
-  area (``x2 <= x1`` or ``y2 <= y1``), is dropped.
+  area (``x2 <= x1`` or ``y2 <= y1``), is dropped, as is one whose keypoints, angle or mask coefficients aren't finite.
+- Where a file gives logits, all this is said of their sigmoid, ``1 / (1 + exp(-x))`` in float32.
 - Of more than ``top_k`` candidates the best are kept, of equal scores those with the lower index; the others are
   counted.
 - Candidates keep the order of their anchors.
@@ -26,6 +27,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+BLOCK_SCORES: Final = 1 << 18  # scores compared at a time, so that what the comparison gives is still in the cache
+
 TOP_K: Final = 1000  # candidates of a frame that go on to NMS; Ultralytics takes 30,000, which bounds no time
 
 Classes: TypeAlias = tuple[int, ...] | frozenset[int] | None  # wanted class ids; None: all
@@ -42,12 +45,16 @@ class Candidates:
     """Boxes of one frame that passed the confidence, before NMS, in the order of their anchors.
 
     ``boxes`` float32 (n, 4) x1 y1 x2 y2 in pixels of the model's input, ``scores`` float32 (n,), ``class_ids`` int32
-    (n,). All are copies: nothing refers to the raw outputs any more.
+    (n,). ``rotated`` float32 (n, 5) cx cy w h in those pixels and the angle in radians, of oriented boxes, which
+    ``boxes`` enclose; ``extra`` float32 (n, m), what the layout needs later for its masks or keypoints. All are copies:
+    nothing refers to the raw outputs any more.
     """
 
     boxes: NDArray[np.float32]
     scores: NDArray[np.float32]
     class_ids: NDArray[np.int32]
+    rotated: NDArray[np.float32] | None = None
+    extra: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -150,19 +157,68 @@ def from_centres(centred: NDArray[Any]) -> NDArray[np.float32]:
     return corners
 
 
-def finish_class_rows(rows: NDArray[Any], confidence: float, classes: Classes, top_k: int) -> tuple[Candidates, int]:
-    """Candidates among rows (n, 4 + C) that ``highest`` has chosen: cx cy w h, then the scores of all classes."""
-    class_scores = rows[:, 4:]
+def rows_above(rows: NDArray[Any], columns: slice, confidence: float, classes: Classes = None) -> NDArray[np.intp]:
+    """Indices, ascending, of the rows (A, n) where a score among ``columns`` exceeds the confidence.
+
+    Compared before anything is maximised, which reads the tensor once in its own order: 1917x84 takes 0.04 ms, the
+    maximum of each row 0.09 ms. Rows whose best score is infinite or NaN, or of an unwanted class, are among them:
+    ``finish_scored`` drops those.
+    """
+    start, stop, _ = columns.indices(rows.shape[1])
+    if classes is not None and 4 * len(classes) <= stop - start:
+        return bits_above(highest(rows[:, columns].T, classes), confidence, rows.dtype)
+    bits, width = as_integers(rows), rows.shape[1]
+    limit = bits.dtype.type(threshold_bits(confidence, rows.dtype))
+    found = []
+    step = -(-BLOCK_SCORES // width)
+    for first in range(0, len(bits), step):
+        block = bits[first : first + step]
+        exceeds = np.zeros(-(-block.size // 8) * 8, np.bool_)  # whole words, so that eight can be looked at in one go
+        table = exceeds[: block.size].reshape(block.shape)
+        np.greater(block, limit, out=table)
+        table[:, :start] = False
+        table[:, stop:] = False
+        words = np.flatnonzero(exceeds.view(np.uint64))
+        if 4 * len(words) > len(block):
+            found.append(np.flatnonzero(table.any(axis=1)) + first)
+        elif len(words):
+            hits = np.flatnonzero(exceeds.reshape(-1, 8).take(words, axis=0))
+            anchors = (words[hits >> 3] * 8 + (hits & 7)) // width
+            found.append(anchors[np.diff(anchors, prepend=-1) > 0] + first)
+    return np.concatenate(found) if found else np.empty(0, np.intp)
+
+
+def finish_class_rows(
+    rows: NDArray[Any], confidence: float, classes: Classes, top_k: int, class_count: int | None = None
+) -> tuple[Candidates, int]:
+    """Candidates among chosen rows: cx cy w h, then the scores of all classes, then what goes into ``extra``."""
+    end = rows.shape[1] if class_count is None else 4 + class_count
+    extra = rows[:, end:] if end < rows.shape[1] else None
+    return finish_scored(from_centres(rows[:, :4]), rows[:, 4:end], confidence, classes, top_k, extra)
+
+
+def finish_scored(  # noqa: PLR0917 - the order of all functions here, and one more
+    boxes: NDArray[np.float32],
+    class_scores: NDArray[Any],
+    confidence: float,
+    classes: Classes,
+    top_k: int,
+    extra: NDArray[Any] | None = None,
+) -> tuple[Candidates, int]:
+    """Candidates among chosen anchors: boxes (n, 4) x1 y1 x2 y2, scores of all classes (n, C), extra (n, m).
+
+    Each anchor must have a score that exceeds the confidence; whether its best one is finite and wanted is seen here.
+    """
     ids = best_class(class_scores)
     scores = class_scores[np.arange(len(ids)), ids].astype(np.float32)
-    boxes = rows[:, :4]
-    ok = free_of_nan(class_scores)
-    if classes is not None:  # else the best score of each row is known to pass
-        wanted = passing(scores, ids, confidence, classes, class_scores.shape[1])
-        ok = wanted if ok is None else ok & wanted
-    if ok is not None:
+    ok = passing(scores, ids, confidence, classes, class_scores.shape[1])
+    sound = free_of_nan(class_scores)
+    if sound is not None:
+        ok &= sound
+    if not ok.all():
         boxes, scores, ids = boxes[ok], scores[ok], ids[ok]
-    return finish(from_centres(boxes), scores, ids, top_k)
+        extra = None if extra is None else extra[ok]
+    return finish(boxes, scores, ids, top_k, extra=extra)
 
 
 def finish(
@@ -170,17 +226,29 @@ def finish(
     scores: NDArray[np.float32],
     class_ids: NDArray[Any],
     top_k: int,
+    *,
+    rotated: NDArray[np.float32] | None = None,
+    extra: NDArray[Any] | None = None,
 ) -> tuple[Candidates, int]:
     """Drop boxes that aren't finite or have no area, cut to ``top_k``; the second value is the number cut."""
     extended, finite = boxes[:, 2:] > boxes[:, :2], np.isfinite(boxes)
-    if not (extended.all() and finite.all()):
-        ok = extended.all(axis=1) & finite.all(axis=1)
-        boxes, scores, class_ids = boxes[ok], scores[ok], class_ids[ok]
+    finite_extra = None if extra is None else np.isfinite(extra)
+    if not (extended.all() and finite.all() and (finite_extra is None or finite_extra.all())):
+        ok: NDArray[np.bool_] = np.asarray(extended.all(axis=1) & finite.all(axis=1))
+        if finite_extra is not None:
+            ok &= finite_extra.all(axis=1)
+        boxes, scores, class_ids, rotated, extra = _chosen(ok, boxes, scores, class_ids, rotated, extra)
     cut = max(len(scores) - top_k, 0)
     if cut:
-        best = _best(scores, top_k)
-        boxes, scores, class_ids = boxes[best], scores[best], class_ids[best]
-    return Candidates(boxes, scores, class_ids.astype(np.int32)), cut
+        boxes, scores, class_ids, rotated, extra = _chosen(
+            _best(scores, top_k), boxes, scores, class_ids, rotated, extra
+        )
+    copied = None if extra is None else extra.astype(np.float32)
+    return Candidates(boxes, scores, class_ids.astype(np.int32), rotated, copied), cut
+
+
+def _chosen(which: NDArray[Any], *arrays: Any) -> tuple[Any, ...]:
+    return tuple(None if each is None else each[which] for each in arrays)
 
 
 def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
