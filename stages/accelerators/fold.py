@@ -3,25 +3,27 @@
 A fold is never trusted: the folded session must give the bits of the plain way, over all 256 values of every channel
 and over whole random pictures, or it is not used.
 
-Whether it pays was measured (``tools/bench/preprocess``, one core of a 2.4 GHz EPYC, Zen 3, milliseconds of CPU per
-frame from slot to the model's first node, plain / folded, batch 1; batch 8 is alike):
+Whether it pays was measured with ``tools/bench/preprocess``: CPU time from slot to the model's first node, folded /
+plain, median of 30 turns, one thread, on a busy machine of two cores (EPYC, Zen 3):
 
-=====================  ===========  ===========
-input                  300x300      640x640
-=====================  ===========  ===========
-float32, as is         0.06 / 0.16  0.51 / 0.78
-float32, / 255         0.16 / 0.25  0.75 / 1.17
-float32, mean and std  0.18 / 0.62  0.80 / 3.70
-float16, as is         0.16 / 0.03  0.72 / 0.35
-float16, / 255         0.15 / 0.11  0.64 / 0.64
-float16, mean and std  0.16 / 2.80  0.55 / 13.0
-=====================  ===========  ===========
+=====================  =======  =======  =======  =======
+input                  300x300           640x640
+---------------------  ----------------  ----------------
+batch                        1        8        1        8
+=====================  =======  =======  =======  =======
+float32, as is            1.45     1.64     1.27     2.05
+float32, / 255            0.95     1.71     1.49     2.16
+float32, mean and std     2.57     4.72     5.63     4.46
+float16, as is            0.21     0.26     0.31     0.17
+float16, / 255            0.47     0.97     1.01     0.73
+float16, mean and std     15.8     18.8     20.9     17.5
+=====================  =======  =======  =======  =======
 
-With float32 a table look-up per plane beats ONNX Runtime's Transpose, Cast and arithmetic, each of which writes the
-whole tensor once more. With float16, which it computes as float32, a cast back is saved. In whole runs nothing is left
-of either: folded / plain is 1.00 for COCO-SSD, 0.99 for COCO-SSD in INT8, 1.00 for YOLOX-nano, 1.00 to 1.04 for YOLOv5n
-in float16, each +- 0.1.
-So ``auto`` folds nothing; ``on`` is for trying it on other machines, the results are the same.
+The plain way itself takes 0.1 to 0.3 ms at 300x300 and 0.5 to 1.3 ms at 640x640. With float32 a table look-up per plane
+beats ONNX Runtime's Transpose, Cast and arithmetic, each of which writes the whole tensor once more. With float16, which
+it computes as float32, a cast back is saved. In whole runs no gain can be told from noise: medians were 1.00 for
+COCO-SSD, 0.99 for COCO-SSD in INT8, 1.00 for YOLOX-nano, 1.00 to 1.04 for YOLOv5n in float16, 10th to 90th percentile
+0.88 to 1.13. So ``auto`` folds nothing; ``on`` is for trying it on other machines, the results are the same bits.
 """
 
 from __future__ import annotations
