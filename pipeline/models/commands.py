@@ -86,8 +86,9 @@ def _add_verify(actions: Subparsers) -> None:
     parser = actions.add_parser(
         "verify",
         help="try a model on pictures: what it finds, and whether it would find more if it were fed in another way",
-        description="Try a model on pictures, through the same code as a run. It is also fed with other "
-        "channel orders, scalings and paddings; exit status 1 when one of them does clearly better, or nothing is found at all.",
+        description="Try a model on pictures, through the same code as a run, and feed it in other ways too: other "
+        "orders of channels, scalings and paddings. Exit status 1 when one of them does clearly better, or nothing is "
+        "found at all.",
         epilog="Examples:\n  campipe models verify ./best.yaml --image street.jpg --out found.jpg\n"
         "  campipe models verify float.yaml --image street.jpg --against int8.onnx",
     )

@@ -10,10 +10,15 @@ Whatever is guessed, the layout's own head has accepted the shapes and the numbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from stages.errors import UserError
-from stages.postprocess.detect_facts import FileFacts
+from stages.model import ModelSpec
+from stages.postprocess.detect_facts import FileFacts, OutputFacts, values_of
 from stages.postprocess.detect_rules import RULES, Claim, head_options
 from stages.postprocess.registry import LAYOUTS
 
@@ -120,3 +125,38 @@ def _remedy(alive: list[Claim], candidates: tuple[Candidate, ...]) -> str:
     layouts = " or ".join(f"`layout: {claim.layout}`" for claim in alive)
     by_count = "the labels (`--labels`), for their number decides; or " if len(counts) == len(alive) else ""
     return f"give {by_count}what its exporter's documentation says: {layouts} in the model's YAML (`--layout`)"
+
+
+def contradictions(model: ModelSpec, outputs: Sequence[NDArray[Any]], metadata: Mapping[str, str]) -> list[str]:
+    """Where a file contradicts its description in what no shape shows; each a sentence with its remedy.
+
+    ``outputs``: of a trial run on one frame, without the batch axis, in the order of ``model.outputs``. A layout that
+    no rule recognises in these shapes is not doubted: its head has accepted them.
+    """
+    facts = FileFacts(
+        model.width,
+        model.height,
+        model.input_dtype,
+        tuple(
+            OutputFacts(t.name, t.shape, t.dtype, values_of([output]) if t.dtype in ("float32", "float16") else {})
+            for t, output in zip(model.outputs, outputs, strict=True)
+        ),
+        metadata,
+    )
+    where = f"model {model.name}"
+    count = len(facts.labels)
+    if count and count != len(model.labels):
+        named = ", ".join(facts.labels[:3])
+        problem = (
+            f"{where}: the file names {count} classes ({named}, …), but its description "
+            f"{len(model.labels)}; list the labels of the file's classes, in its order"
+        )
+        return [problem]
+    if model.head.scores != "auto":  # numbers of another kind than the rules expect, and said to be so
+        return []
+    claims = [claim for rule in RULES for claim in rule.claims(facts) if claim.layout == model.layout]
+    if not claims or any(not claim.against for claim in claims):
+        return []
+    found = detect(facts, len(model.labels))
+    remedy = f"set `layout: {found.layout}`" if isinstance(found, Guess) else "give the layout that the model has"
+    return [f"{where}: the file contradicts its layout {model.layout}: {claims[0].against[0]}; {remedy}"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +15,7 @@ from pipeline.config import replay_site, resolve
 from pipeline.models.inspect import inspect
 from pipeline.models.inspect_file import look_into
 from pipeline.planning import draft_plan
+from stages.accelerators.onnx import OnnxDevice
 from stages.errors import UserError
 from stages.postprocess.detect import Guess, detect
 from stages.postprocess.registry import LAYOUTS
@@ -149,3 +152,39 @@ def test_a_file_that_takes_no_picture_is_refused(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     with pytest.raises(UserError, match="not a batch of colour pictures"):
         inspect(str(path))
+
+
+def loaded(path, tmp_path, media_dir, **changes):
+    """Load a file in a device as a run does, with its own description changed."""
+    described = tmp_path / "described.yaml"
+    described.write_text(inspect(str(path)))
+    (model,) = draft_plan(resolve(replay_site([media_dir / "street.mp4"], str(described)))).models
+    device = OnnxDevice(1)
+    try:
+        device.open()
+        device.load(dataclasses.replace(model, **changes), 1)
+    finally:
+        device.close()
+
+
+def test_a_layout_that_the_shapes_allow_but_the_numbers_do_not_is_refused_at_load(shared_dir, tmp_path, media_dir):
+    path = shared_dir / "models" / "yolox_nano.onnx"
+    if not path.is_file():
+        pytest.skip("needs models/yolox_nano.onnx in the data folder")
+    loaded(path, tmp_path, media_dir)
+    with pytest.raises(UserError, match=r"contradicts its layout yolov5.*set `layout: yolox`"):
+        loaded(path, tmp_path, media_dir, layout="yolov5")
+
+
+def test_fewer_labels_than_the_file_names_are_refused_at_load(tmp_path, media_dir):
+    path = assets.models_folder() / "coco-ssd.onnx"
+    with pytest.raises(UserError, match=r"names 80 classes .person, bicycle, car, …., but its description 3"):
+        loaded(path, tmp_path, media_dir, labels=("a", "b", "c"))
+
+
+def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path, capsys):
+    whole = (assets.models_folder() / "coco-ssd.onnx").read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert main(["models", "inspect", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
