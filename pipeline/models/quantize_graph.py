@@ -9,7 +9,7 @@ two parts of the graph left in float:
 
 Weights use 7 of their 8 bits. Without VNNI or its like, processors add two products of uint8 and int8 in 16 bits, and
 with 8 bits of weight that sum saturates. COCO-SSD on such a processor (EPYC, Zen 3), 50 frames each of two streets,
-confident objects after NMS that are lost, mean size of the score's change: 8 bits 72 of 429, 0.091 and 20 of 363, 0.095;
+confident objects after NMS that are lost, mean size of score change: 8 bits 72 of 429, 0.091 and 20 of 363, 0.095;
 7 bits 6 of 429, 0.033 and 4 of 363, 0.027. Without saturation there is one cause less for processors to differ.
 """
 

@@ -20,7 +20,7 @@ float16, mean and std     15.8     18.8     20.9     17.5
 =====================  =======  =======  =======  =======
 
 The plain way itself takes 0.1 to 0.3 ms at 300x300 and 0.5 to 1.3 ms at 640x640. With float32 a table look-up per plane
-beats ONNX Runtime's Transpose, Cast and arithmetic, each of which writes the whole tensor once more. With float16, which
+beats ONNX Runtime's Transpose, Cast and arithmetic, each of which writes all of it once more. With float16, which
 it computes as float32, a cast back is saved. In whole runs no gain can be told from noise: medians were 1.00 for
 COCO-SSD, 0.99 for COCO-SSD in INT8, 1.00 for YOLOX-nano, 1.00 to 1.04 for YOLOv5n in float16, 10th to 90th percentile
 0.88 to 1.13. So ``auto`` folds nothing; ``on`` is for trying it on other machines, the results are the same bits.
