@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from pipeline.config.labels import COCO
 from stages.accelerators import fold
 from stages.accelerators.fold import Arithmetic, NotFolded, arithmetic, folded_bytes, folded_input
 from stages.accelerators.fold_wire import Node, with_front
@@ -154,7 +155,8 @@ def test_auto_folds_nothing_for_it_was_measured_to_cost_more(tmp_path: Path) -> 
 
 def test_the_default_model_folds_and_keeps_its_batch_open() -> None:
     path = ROOT / "configs/models/coco-ssd.onnx"
-    model = spec(path, outputs=(TensorSpec("output0", (1917, 84), "float32"),), width=300, height=300)
+    outputs = (TensorSpec("output0", (1917, 84), "float32"),)
+    model = spec(path, outputs=outputs, labels=COCO, width=300, height=300)
     device = loaded("on", model, 3)
     assert is_folded(device)
     assert device._models["m"].frames_per_run is None
