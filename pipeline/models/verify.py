@@ -66,6 +66,9 @@ def verify(name: str, images: Sequence[str], out: str | None, other: str | None)
     """
     paths = [absolute(image) for image in images]
     model, looked = model_of(name, paths[0])
+    second = model_of(other, paths[0], like=model)[0] if other is not None else None
+    if second is not None and (problem := _incomparable(model, second)):
+        raise UserError(problem)
     usual = input_of(looked.facts, model.layout)
     tried = call_in_process(SPAWN, TIMEOUT_S, try_on, model, paths, usual)
     lines = [f"{name}: layout {model.layout}, {model.channels}, scaling {scaling_name(model)}, {model.placement}"]
@@ -80,8 +83,7 @@ def verify(name: str, images: Sequence[str], out: str | None, other: str | None)
     blind = not any(way.score for way in tried.verdict.ways)
     if not tried.verdict.faults and not blind:
         lines.append("ok: no other channel order, scaling or padding does clearly better")
-    if other is not None:
-        second, _ = model_of(other, paths[0], like=model)
+    if second is not None and other is not None:
         compared = call_in_process(SPAWN, TIMEOUT_S, compare, model, second, paths)
         lines += ["", *_comparison(name, other, compared)]
     return "\n".join(lines), 1 if tried.verdict.faults or blind else 0
@@ -116,7 +118,8 @@ def model_of(name: str, image: str, like: ModelSpec | None = None) -> tuple[Mode
         input_layout="nchw" if looked.planes_first else "nhwc",
         fixed_batch=looked.batch,
     )
-    head_for(model)
+    if like is None or [t.shape for t in model.outputs] == [t.shape for t in like.outputs]:
+        head_for(model)
     return model, looked
 
 
@@ -151,9 +154,6 @@ def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
 
 def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compared:
     """Runs in a process of its own."""
-    problem = _incomparable(first, second)
-    if problem:
-        raise UserError(problem)
     trials = [Trial(first), Trial(second)]
     for trial in trials:
         trial.open()

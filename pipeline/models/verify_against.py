@@ -26,7 +26,7 @@ EXPLAINED: Final = 0.35  # a way of feeding explains the difference when it leav
 SMALL: Final = 0.05  # mean difference over the mean size of the numbers: what rounding and INT8 leave
 NOTHING: Final = 1e-5  # below this, relative to the numbers, two outputs are the same
 
-Slice = tuple[slice, ...]
+Place = tuple[Any, ...]  # slices, and the numbers of rows that no slice gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,11 @@ class Difference:
         return self.mean / self.size if self.size else (0.0 if self.mean == 0 else np.inf)
 
 
-def parts_of(model: ModelSpec, tensor: TensorSpec) -> Iterator[tuple[str, str, Slice]]:
+def parts_of(model: ModelSpec, tensor: TensorSpec) -> Iterator[tuple[str, str, Place]]:
     """Scale, group and place of each part of one output of this model."""
     shape = tensor.shape
     if model.layout == "yolov5_raw":
-        scale = f"{shape[-1]}x{shape[-2]}" if len(shape) == 3 else f"{shape[2]}x{shape[1]}"
-        yield scale, "all", tuple(slice(None) for _ in shape)
+        yield from _map_parts(shape, 5 + len(model.labels))
         return
     axis, groups = _groups(model, shape)
     anchors = 1 - axis
@@ -61,6 +60,21 @@ def parts_of(model: ModelSpec, tensor: TensorSpec) -> Iterator[tuple[str, str, S
             if len(shape) == 2:
                 place[axis], place[anchors] = columns, span
             yield scale, group, tuple(place)
+
+
+def _map_parts(shape: Sequence[int], numbers: int) -> Iterator[tuple[str, str, Place]]:
+    """Of a raw map, (n x numbers, h, w), (n, numbers, h, w) or (n, h, w, numbers): what each anchor's numbers mean."""
+    last = len(shape) == 4 and shape[3] == numbers
+    scale = f"{shape[-2]}x{shape[-3]}" if last else f"{shape[-1]}x{shape[-2]}"
+    for group, columns in (("boxes", range(4)), ("objectness", range(4, 5)), ("classes", range(5, numbers))):
+        picked = np.array(columns)
+        if len(shape) == 3:
+            firsts = np.arange(0, shape[0], numbers)
+            yield scale, group, ((firsts[:, None] + picked).ravel(), slice(None), slice(None))
+        elif last:
+            yield scale, group, (slice(None), slice(None), slice(None), picked)
+        else:
+            yield scale, group, (slice(None), picked, slice(None), slice(None))
 
 
 def _groups(model: ModelSpec, shape: Sequence[int]) -> tuple[int, list[tuple[str, slice]]]:
