@@ -33,7 +33,7 @@ from stages.postprocess.candidates import (
     rows_above,
 )
 from stages.postprocess.head import float_outputs, shape_text
-from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, sigmoid, softmax
+from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, softmax
 
 USUAL_STRIDES = ((8, 16, 32, 64), (8, 16, 32))
 
@@ -110,10 +110,8 @@ class NanoDet:
         boxes = self._corners(np.concatenate(bins), np.concatenate(anchors))
         if not self.logits:
             return finish_scored(boxes, class_scores, confidence, classes, top_k)
-        ids = best_class_of_logits(class_scores)
-        best = sigmoid(class_scores[np.arange(len(ids)), ids])
+        ids, best = best_class_of_logits(class_scores)
         ok = passing(best, ids, confidence, classes, self.classes)
-        ok &= ~np.isnan(class_scores).any(axis=1)
         return finish(boxes[ok], best[ok], ids[ok], top_k)
 
     def _corners(self, bins: NDArray[Any], anchors: NDArray[np.intp]) -> NDArray[np.float32]:

@@ -29,7 +29,7 @@ from stages.postprocess.candidates import (
     rows_above,
 )
 from stages.postprocess.head import boxes_and_scores, check_classes, single_output
-from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, sigmoid
+from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of
 
 
 class RtDetr:
@@ -78,10 +78,8 @@ class RtDetr:
             )
         chosen = np.flatnonzero(above_floor(class_scores, floor_of(confidence)).any(axis=1))
         rows = class_scores.take(chosen, axis=0)
-        ids = best_class_of_logits(rows)
-        scores = sigmoid(rows[np.arange(len(ids)), ids])
+        ids, scores = best_class_of_logits(rows)
         ok = passing(scores, ids, confidence, classes, rows.shape[1])
-        ok &= ~np.isnan(rows).any(axis=1)
         return finish(self._corners(boxes, chosen[ok]), scores[ok], ids[ok], top_k)
 
     def _corners(self, boxes: NDArray[Any], chosen: NDArray[np.intp]) -> NDArray[np.float32]:

@@ -26,7 +26,6 @@ from stages.postprocess.candidates import (
     Candidates,
     Classes,
     above,
-    best_class,
     finish,
     from_centres,
     passing,
@@ -130,16 +129,16 @@ class YoloV5Raw:
             strides.append(np.full((len(cell), 1), self.width // width))
         raw = np.concatenate(rows)
         class_scores = raw[:, 5:]
-        ids = best_class_of_logits(class_scores) if self.logits else best_class(class_scores)
-        best = class_scores[np.arange(len(ids)), ids]
         if self.logits:
-            objectness, best = sigmoid(raw[:, 4]), sigmoid(best)
+            objectness = sigmoid(raw[:, 4])
+            ids, best = best_class_of_logits(class_scores)
         else:
-            objectness, best = raw[:, 4].astype(np.float32), best.astype(np.float32)
+            objectness = raw[:, 4].astype(np.float32)
+            ids = class_scores.astype(np.float32, copy=False).argmax(axis=1)  # of a NaN, when there is one
+            best = class_scores[np.arange(len(ids)), ids].astype(np.float32)
         scores = objectness * best
         ok = passing(scores, ids, confidence, classes, self.columns - 5)
         ok &= objectness > np.float32(confidence)
-        ok &= ~np.isnan(raw[:, 4:]).any(axis=1)
         box = sigmoid(raw[ok, :4]) if self.logits else raw[ok, :4].astype(np.float32)
         box *= 2
         box[:, :2] += np.concatenate(cells)[ok].astype(np.float32) - np.float32(0.5)
@@ -149,7 +148,7 @@ class YoloV5Raw:
         return finish(from_centres(box), scores[ok], ids[ok], top_k)
 
     def _passing(self, objectness: NDArray[Any], confidence: float) -> NDArray[np.intp]:
-        """Of (anchors, cells), those that may exceed the confidence, as indices into the flat array."""
+        """Indices, in the flat array, of those that may exceed the confidence."""
         if self.logits:
             return np.flatnonzero(above_floor(objectness, floor_of(confidence)))
         return above(objectness.reshape(-1), confidence)
@@ -158,9 +157,11 @@ class YoloV5Raw:
         self, head: NDArray[Any], confidence: float
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
         """Rows of numbers, anchors and cells of a head (anchors, numbers, cells)."""
-        cells = head.shape[2]
-        anchor, cell = np.divmod(self._passing(head[:, 4], confidence), cells)
-        return head[anchor, :, cell], anchor, cell
+        found = [self._passing(each[4], confidence) for each in head]
+        # anchor by anchor, each plane of numbers in its order: picking all numbers of a cell at a time misses the cache
+        rows = [each.take(cells, axis=1).T for each, cells in zip(head, found, strict=True)]
+        anchor = np.repeat(np.arange(len(head)), [len(cells) for cells in found])
+        return np.concatenate(rows), anchor, np.concatenate(found)
 
     def _of_rows(
         self, head: NDArray[Any], confidence: float
