@@ -26,6 +26,7 @@ class CameraSpec:
     iou: float = 0.45
     classes: tuple[int, ...] | None = None  # None: all
     class_agnostic: bool = False
+    nms_groups: tuple[tuple[int, ...], ...] = ()  # class ids; classes of one group suppress each other
     max_objects: int = 100
     max_age_ms: int = 1000
     user: str | None = field(default=None, repr=False)

@@ -44,6 +44,17 @@ class Geometry:
         found += (self.left, self.top)
         return found
 
+    def inverse_points(self, points: NDArray[Any], *, clip: bool) -> NDArray[np.float32]:
+        """Points (…, 2) x y in pixels of the model's input to source pixels; with ``clip``, into the crop."""
+        low, cropped = np.array(((self.crop_x, self.crop_y), (self.crop_width, self.crop_height)), np.float64)
+        found: NDArray[np.float64] = np.asarray(points, np.float64) - (self.left, self.top)
+        found *= cropped
+        found /= (self.width, self.height)
+        found += low
+        if clip:
+            np.clip(found, low, low + cropped, out=found)
+        return found.astype(np.float32)
+
     def inverse(self, boxes: NDArray[Any]) -> NDArray[np.float32]:
         """Boxes (n, 4) x1 y1 x2 y2 in pixels of the model's input to source pixels, clipped to the crop.
 
@@ -73,12 +84,15 @@ def geometry(  # noqa: PLR0917 - two sizes and how: the order is the obvious one
     model_height: int,
     placement: Placement,
     roi: Roi | None = None,
+    *,
+    scale_up: bool = True,
 ) -> Geometry:
     """Where a source picture goes. ``roi`` is x1 y1 x2 y2 as parts (0..1) of the upright picture.
 
     ``stretch`` fills the input. ``center`` and ``top_left`` keep the aspect ratio with the scale
     min(model_width / crop_width, model_height / crop_height); the side that doesn't fill is rounded to nearest for
     ``center`` (as YOLOv5 and its successors do) and down for ``top_left`` (as YOLOX does), and is never below 1.
+    Without ``scale_up`` a crop that fits into the input keeps its size, pixel for pixel (``stretch`` fills it anyway).
     Raises ValueError for sizes below 1 and for names of placement that aren't known.
     """
     if min(source_width, source_height, model_width, model_height) < 1:
@@ -93,7 +107,9 @@ def geometry(  # noqa: PLR0917 - two sizes and how: the order is the obvious one
         width, height, left, top = model_width, model_height, 0, 0
     elif placement in {"center", "top_left"}:
         nearest = placement == "center"
-        if crop_width * model_height >= crop_height * model_width:  # as wide as or wider than the model's input
+        if not scale_up and crop_width <= model_width and crop_height <= model_height:
+            width, height = crop_width, crop_height
+        elif crop_width * model_height >= crop_height * model_width:  # as wide as or wider than the model's input
             width, height = model_width, _scaled(crop_height, model_width, crop_width, nearest)
         else:
             width, height = _scaled(crop_width, model_height, crop_height, nearest), model_height

@@ -247,12 +247,30 @@ class PostTask(Internal, tag="post", frozen=True, array_like=True, gc=False):
     items: list[PostItem]
 
 
+class Mask(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pixels of the source picture belong to an object, as runs over a rectangle of it.
+
+    The rectangle's corner is ``x``, ``y``, its size ``width`` x ``height``, in whole source pixels; it holds the
+    object's box. ``counts`` are lengths of runs, column by column, each from top to bottom, first of pixels outside the
+    object (0 when the first one is inside), then inside, and so on; they add up to width x height. That is COCO's
+    uncompressed RLE of the rectangle: ``{"size": [height, width], "counts": counts}``.
+    """
+
+    x: int
+    y: int
+    width: int
+    height: int
+    counts: list[int]
+
+
 class Objects(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Objects of one frame as raw little-endian arrays.
 
     Best first: ``boxes`` float32 (n, 4) x1 y1 x2 y2 in source pixels, ``scores`` float32 (n,), ``class_ids`` int32
     (n,).
     ``cut_before`` / ``cut_after``: candidates cut by top-k before NMS, objects cut by max_objects after it.
+    Empty unless the model gives them: ``keypoints`` float32 (n, k, 3) x y score, ``corners`` float32 (n, 4, 2) of
+    oriented boxes, both in source pixels, ``masks`` one for each object.
     """
 
     index: int
@@ -261,6 +279,9 @@ class Objects(msgspec.Struct, frozen=True, array_like=True, gc=False):
     class_ids: bytes
     cut_before: int
     cut_after: int
+    keypoints: bytes = b""
+    corners: bytes = b""
+    masks: list[Mask] = []
 
 
 class PostDone(Internal, tag="posted", frozen=True, array_like=True, gc=False):
@@ -297,13 +318,21 @@ InternalMessage: TypeAlias = (
 # --- to subscribers ---------------------------------------------------------------------------------------------------
 
 
-class DetectedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object: ``box`` is [x1, y1, x2, y2] in pixels of the upright source picture, ``score`` 0..1."""
+class DetectedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One object: ``box`` is [x1, y1, x2, y2] in pixels of the upright source picture, ``score`` 0..1.
+
+    Only of models that find them, otherwise left out: ``keypoints``, each [x, y, score 0..1]; ``corners`` of an
+    oriented box, four [x, y] in its order around, which may lie outside the picture (``box`` is what encloses them,
+    clipped to it); ``mask``, the object's pixels.
+    """
 
     box: list[float]
     score: float
     class_id: int
     label: str
+    keypoints: list[list[float]] | None = None
+    corners: list[list[float]] | None = None
+    mask: Mask | None = None
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

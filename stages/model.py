@@ -29,6 +29,18 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadOptions:
+    """What a layout can't see in the outputs' shapes; each layout says which of these it reads."""
+
+    scores: Literal["auto", "probabilities", "logits"] = "auto"  # auto: what the layout's exporter usually writes
+    anchors: tuple[tuple[float, ...], ...] | None = None  # per head, smallest stride first: width, height, width, …
+    strides: tuple[int, ...] | None = None  # None: from the shapes
+    cell_offset: float | None = None  # where in its cell an anchor point lies, 0 the corner, 0.5 the middle
+    keypoint_values: int = 3  # numbers of a keypoint: x y, or x y score
+    top: int = 5  # classes of a frame that a classifier names at most
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """What a model wants and gives. Frozen and picklable: it is handed to every worker at its start.
 
@@ -53,6 +65,8 @@ class ModelSpec:
     fixed_batch: int | None  # None: any batch size; n: the file bakes n in, smaller batches are padded
     confidence: float  # defaults for cameras that say nothing
     iou: float
+    scale_up: bool = True  # False: a picture smaller than the input keeps its size and gets a border
+    head: HeadOptions = HeadOptions()
 
     @property
     def frame_bytes(self) -> int:

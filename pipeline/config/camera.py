@@ -150,6 +150,21 @@ ClassRef: TypeAlias = Annotated[
 ]
 
 
+def _apart(groups: tuple[tuple[str | int, ...], ...]) -> tuple[tuple[str | int, ...], ...]:
+    seen: set[str | int] = set()
+    for group in groups:
+        for each in group:
+            if each in seen:
+                raise ValueError(f"names {each} twice; write each class once, in one group")
+            seen.add(each)
+    return groups
+
+
+Groups: TypeAlias = Annotated[
+    Many[Annotated[Many[ClassRef], Field(min_length=2)]], Field(max_length=1_000), AfterValidator(_apart)
+]
+
+
 def _short_source(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
@@ -197,10 +212,21 @@ class CameraConfig(Section):
     class_agnostic: bool = Field(
         default=False, description="Let boxes of different classes suppress each other as well."
     )
+    nms_groups: Groups = Field(
+        default=(),
+        description="Groups of classes, by label or number, that suppress each other, e.g. [[car, truck, bus]]: "
+        "one vehicle, one box. Default: each class for itself.",
+    )
     max_objects: int = Field(
         default=100, ge=1, le=1_000, description="At most so many objects per frame, the best ones."
     )
     live: LiveConfig = Field(default_factory=LiveConfig, description="What gives way when there is too much to do.")
+
+    @model_validator(mode="after")
+    def _groups_or_all(self) -> CameraConfig:
+        if self.class_agnostic and self.nms_groups:
+            raise ValueError("has 'nms_groups', but 'class_agnostic' makes one group of all classes; keep one of them")
+        return self
 
 
 __all__ = ["CameraConfig", "ClassRef", "LiveConfig", "Roi", "SamplingConfig", "SourceConfig"]

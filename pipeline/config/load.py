@@ -227,11 +227,18 @@ def _check_camera(camera: _Camera, models: Mapping[str, ModelConfig], problems: 
 
 
 def _check_classes(camera: _Camera, model: ModelConfig, problems: Problems) -> None:
-    classes = camera.node.get("classes")
-    if classes is None or not isinstance(classes.value, tuple):
-        return
-    for index, each in enumerate(classes.value):
-        key = f"{camera.prefix}.classes[{index}]" if camera.prefix else f"classes[{index}]"
+    groups = camera.node.get("nms_groups")
+    lists = {"classes": camera.node.get("classes")}
+    if groups is not None and isinstance(groups.value, tuple):
+        lists |= {f"nms_groups[{index}]": each for index, each in enumerate(groups.value)}
+    for name, listed in lists.items():
+        if listed is not None and isinstance(listed.value, tuple):
+            _check_labels(f"{camera.prefix}.{name}" if camera.prefix else name, listed.value, model, problems)
+
+
+def _check_labels(name: str, classes: tuple[Node, ...], model: ModelConfig, problems: Problems) -> None:
+    for index, each in enumerate(classes):
+        key = f"{name}[{index}]"
         if isinstance(each.value, str) and each.value and each.value not in model.labels:
             problems.add_node(each, key, f"is not a label of the model; {suggestion(each.value, model.labels, '')}")
         elif type(each.value) is int and each.value >= len(model.labels):

@@ -6,11 +6,28 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from pipeline.config.fields import AlsoAccepts, Described, Many, Name, Section
 
-Layout: TypeAlias = Literal["ssd", "yolox", "yolov5", "yolov8", "end2end"]
+Layout: TypeAlias = Literal[
+    "ssd",
+    "yolox",
+    "yolov5",
+    "yolov5_raw",
+    "yolov6",
+    "yolov8",
+    "yolov8_rows",
+    "yolov8_seg",
+    "yolov8_pose",
+    "yolov8_obb",
+    "yolonas",
+    "rtdetr",
+    "nanodet",
+    "picodet",
+    "end2end",
+    "classify",
+]
 
 
 def _per_channel(*, zero: bool) -> Any:
@@ -57,6 +74,10 @@ class InputConfig(Section):
         default="center",
         description="How a picture of another shape fills the input: stretched, or kept in shape and placed.",
     )
+    scale_up: bool = Field(
+        default=True,
+        description="Enlarge pictures smaller than the input. false: they keep their size and get a wider border.",
+    )
 
 
 class OutputConfig(Section):
@@ -69,6 +90,73 @@ class OutputConfig(Section):
     dtype: Literal["float32", "float16", "uint8", "int8", "int32", "int64"] = Field(
         default="float32", description="numpy's name."
     )
+
+
+ANCHORS: dict[str, tuple[tuple[float, ...], ...]] = {
+    "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
+    "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
+}
+
+
+def _named_anchors(value: Any) -> Any:
+    return ANCHORS.get(value, value) if isinstance(value, str) else value
+
+
+def _pairs(anchors: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    if any(len(head) % 2 or len(head) != len(anchors[0]) for head in anchors):
+        raise ValueError(
+            "should give each head the same number of pairs; write width, height, width, height, … of one head's "
+            "anchors in a list, and one list per head"
+        )
+    return anchors
+
+
+def _side(value: Any) -> float:
+    if type(value) in (int, float) and 0 < value <= 100_000:
+        return float(value)
+    raise ValueError("is not a side of an anchor; write pixels, a number above 0")
+
+
+Side: TypeAlias = Annotated[float, Described(_side, {"type": "number", "exclusiveMinimum": 0, "maximum": 100_000})]
+
+
+class HeadConfig(Section):
+    """What can't be seen in the shapes of the outputs; each key matters to the layouts that it names."""
+
+    scores: Literal["auto", "probabilities", "logits"] = Field(
+        default="auto",
+        description="Whether scores are probabilities (0 to 1) or logits, of which the sigmoid (classify: softmax) is "
+        "still to be taken. auto: logits for yolov5_raw and for outputs of rtdetr named so, else probabilities.",
+    )
+    anchors: (
+        Annotated[
+            Many[Annotated[Many[Side], Field(min_length=2, max_length=32)]],
+            Field(min_length=1, max_length=8),
+            BeforeValidator(_named_anchors),
+            AfterValidator(_pairs),
+            AlsoAccepts(({"enum": ["yolov5", "yolov7"]},)),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="yolov5_raw: pixels, one list per head from the smallest stride on: width, height, width, height, "
+        "…; or `yolov5`, `yolov7` for theirs. Default: those of YOLOv5 for three and for four heads.",
+    )
+    strides: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)] | None = Field(
+        default=None,
+        description="nanodet, picodet: pixels of the input from cell to cell, ascending. Default: from the shapes.",
+    )
+    cell_offset: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="nanodet, picodet: where in its cell a point lies, 0 the corner (NanoDet-Plus, the default of "
+        "nanodet), 0.5 the middle (the first NanoDet; the default of picodet).",
+    )
+    keypoint_values: int = Field(
+        default=3, ge=2, le=3, description="yolov8_pose: numbers of a keypoint, 3 with a score, 2 without."
+    )
+    top: int = Field(default=5, ge=1, le=100, description="classify: at most so many classes of a frame, the best.")
 
 
 def _batch(value: Any) -> Any:
@@ -108,6 +196,10 @@ class ModelConfig(Section):
     origin: str = Field(default="", max_length=4096, description="Where the file came from, for people.")
     input: InputConfig = Field(description="The picture that the model wants.")
     layout: Layout = Field(description="What the outputs hold, which decides how objects are read from them.")
+    head: HeadConfig = Field(
+        default_factory=HeadConfig,
+        description="What the shapes of the outputs don't say, for the layouts that need it.",
+    )
     labels: Annotated[
         Many[Annotated[str, Field(min_length=1, max_length=100)]],
         Field(min_length=1, max_length=100_000),
@@ -143,4 +235,4 @@ class ModelConfig(Section):
         return copy
 
 
-__all__ = ["InputConfig", "Layout", "ModelConfig", "OutputConfig"]
+__all__ = ["HeadConfig", "InputConfig", "Layout", "ModelConfig", "OutputConfig"]

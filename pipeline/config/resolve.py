@@ -18,7 +18,7 @@ from pipeline.plan import JsonlPlan, Limits, PublishPlan
 from pipeline.yaml import Place
 from stages.camera import CameraSpec
 from stages.errors import UserError
-from stages.model import ModelSpec, TensorSpec
+from stages.model import HeadOptions, ModelSpec, TensorSpec
 
 MB = 1 << 20
 
@@ -121,6 +121,7 @@ def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
         iou=camera.iou if camera.iou is not None else model.iou,
         classes=class_ids(camera.classes, model.labels) if camera.classes is not None else None,
         class_agnostic=camera.class_agnostic,
+        nms_groups=tuple(class_ids(group, model.labels) for group in camera.nms_groups),
         max_objects=camera.max_objects,
         max_age_ms=live.max_age_ms,
         user=source.user.get_secret_value() if source.user is not None else None,
@@ -164,6 +165,15 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
         fixed_batch=None if model.batch == "dynamic" else model.batch,
         confidence=model.confidence,
         iou=model.iou,
+        scale_up=model.input.scale_up,
+        head=HeadOptions(
+            scores=model.head.scores,
+            anchors=model.head.anchors,
+            strides=model.head.strides,
+            cell_offset=model.head.cell_offset,
+            keypoint_values=model.head.keypoint_values,
+            top=model.head.top,
+        ),
     )
 
 

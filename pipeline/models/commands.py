@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from pipeline.commands.options import Subparsers
-from pipeline.models import fetch, store
+from pipeline.models import fetch, quantize, store
 from pipeline.models.known import KnownModel
 from stages.errors import UserError
 
@@ -20,18 +20,21 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "models",
         description="List the models that can be named in a site, fetch the files of those that campipe knows but does "
-        "not carry, and find files.",
+        "not carry, and find files; look into a file of your own (inspect), and try a model on a picture (verify).",
         epilog="Models of your own: put NAME.yaml and its ONNX file into a folder and let the environment variable "
         "CAMPIPE_MODELS name that folder. A description there wins over one of the same name that comes with campipe."
         "\n\nExamples:\n  campipe models list\n  campipe models fetch yolox-nano\n  campipe models path coco-ssd",
     )
-    actions = parser.add_subparsers(dest="action", metavar="list|fetch|path", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="list|fetch|path|inspect|verify|quantize", required=True)
     actions.add_parser("list", help="name, licence and input size of each model, and where it is")
     fetching = actions.add_parser("fetch", help="get the file of a known model once, into the user's cache")
     fetching.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows as not fetched")
     fetching.add_argument("--url", help="get it from this mirror instead; the content must be the same")
     finding = actions.add_parser("path", help="print the path of a model's file, checked")
     finding.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows, or its YAML file")
+    quantize.add_action(actions)
+    _add_inspect(actions)
+    _add_verify(actions)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,9 +43,76 @@ def run(args: argparse.Namespace) -> int:
         _print(render_list())
     elif args.action == "fetch":
         _fetch(args.name, args.url)
+    elif args.action == "quantize":
+        return quantize.run(args)
+    elif args.action == "inspect":
+        from pipeline.models.inspect import inspect
+
+        _print(inspect(args.file, layout=args.layout, labels=args.labels, size=args.size))
+    elif args.action == "verify":
+        from pipeline.models.verify import verify
+
+        text, status = verify(args.name, args.images, args.out, args.against)
+        _print(text)
+        return status
     else:
         _print(find(args.name))
     return 0
+
+
+def _add_inspect(actions: Subparsers) -> None:
+    parser = actions.add_parser(
+        "inspect",
+        help="what an ONNX file takes and gives, the layout of its outputs and why, and a description ready for use",
+        description="Look into an ONNX file: inputs, outputs, metadata, the layout of its outputs and why it is that "
+        "one. What is printed is the model's description as a whole, with what was found out in its comments. Exit "
+        "status 2 when the layout can't be told: the candidates are named, and what decides between them.",
+        epilog="Examples:\n  campipe models inspect best.onnx > best.yaml\n"
+        "  campipe replay clip.mp4 --model ./best.yaml",
+    )
+    parser.add_argument("file", metavar="FILE", help="an ONNX file")
+    parser.add_argument("--layout", metavar="LAYOUT", help="the layout of its outputs, where it can't be told")
+    parser.add_argument(
+        "--labels",
+        metavar="LABELS",
+        help="the classes: `coco`, how many there are, or a text file with one name a line",
+    )
+    parser.add_argument(
+        "--size", metavar="WxH", type=picture_size, help="size of the input in pixels, where the file leaves it open"
+    )
+
+
+def _add_verify(actions: Subparsers) -> None:
+    parser = actions.add_parser(
+        "verify",
+        help="try a model on pictures: what it finds, and whether it would find more if it were fed in another way",
+        description="Try a model on pictures, through the same code as a run, and feed it in other ways too: other "
+        "orders of channels, scalings and paddings. Exit status 1 when one of them does clearly better, or nothing is "
+        "found at all.",
+        epilog="Examples:\n  campipe models verify ./best.yaml --image street.jpg --out found.jpg\n"
+        "  campipe models verify float.yaml --image street.jpg --against int8.onnx",
+    )
+    parser.add_argument("name", metavar="MODEL", help="a description's path or name, or a bare ONNX file")
+    parser.add_argument(
+        "--image",
+        dest="images",
+        metavar="I",
+        action="append",
+        required=True,
+        help="a picture, or a clip, whose first frame is taken; may be given several times",
+    )
+    parser.add_argument("--out", metavar="PICTURE", help="write the picture with the boxes that were found")
+    parser.add_argument(
+        "--against", metavar="MODEL2", help="compare the raw outputs with those of this model: description or ONNX file"
+    )
+
+
+def picture_size(text: str) -> tuple[int, int]:
+    """For ``type=``: width and height in pixels, ``640x384``."""
+    width, _, height = text.lower().partition("x")
+    if not all(part.isdecimal() and 16 <= int(part) <= 8192 for part in (width, height)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 640x384, each side from 16 to 8192 pixels")
+    return int(width), int(height)
 
 
 def render_list() -> str:

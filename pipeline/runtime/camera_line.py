@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+import msgspec
 import numpy as np
 
 from pipeline.observe.ledger import Ledger
@@ -269,6 +270,8 @@ class CameraLine:
         ]
         for class_id in class_ids:
             self.class_counts[class_id] += 1
+        if objects.keypoints or objects.corners or objects.masks:
+            return _with_details(found, objects)
         return found
 
     @staticmethod
@@ -285,3 +288,22 @@ class CameraLine:
             reorder_ms=(now_ns - frame.posted_at_ns) / 1e6,
             total_ms=(now_ns - ready.decoded_at_ns) / 1e6,
         )
+
+
+def _with_details(found: list[DetectedObject], objects: Objects) -> list[DetectedObject]:
+    """The same objects with the keypoints, corners and masks that the model gave."""
+    n = len(found)
+    keypoints = np.frombuffer(objects.keypoints, np.float32).reshape(n, -1, 3).astype(np.float64)
+    points = np.round(keypoints[..., :2], BOX_DECIMALS).tolist()
+    scores = np.round(keypoints[..., 2:], SCORE_DECIMALS).tolist()
+    corners = np.frombuffer(objects.corners, np.float32).reshape(n, -1, 2).astype(np.float64)
+    rounded = np.round(corners, BOX_DECIMALS).tolist()
+    return [
+        msgspec.structs.replace(
+            item,
+            keypoints=[[*xy, *score] for xy, score in zip(points[i], scores[i], strict=True)] or None,
+            corners=rounded[i] or None,
+            mask=objects.masks[i] if objects.masks else None,
+        )
+        for i, item in enumerate(found)
+    ]

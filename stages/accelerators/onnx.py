@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
+from stages.accelerators.fold import FoldMode, NotFolded, folded_input, folded_session, pays
 from stages.accelerators.onnx_check import disagreements, warm_up
 from stages.accelerators.onnx_lanes import OnnxLanes, OnnxModel
 from stages.accelerators.onnx_session import check_digest, check_file, open_session, runtime, tensor_facts
@@ -13,15 +15,26 @@ from stages.errors import DeviceFailed, UserError
 from stages.model import ModelSpec
 from stages.stage import MonotonicClock
 
+log = logging.getLogger(__name__)
+
 
 class OnnxDevice:
     """All executors share one session per model: its weights are in memory once, its runs may overlap.
 
     ``threads`` compute each run: the executor's own and the session's pool, which all executors share. So that
     ``executors`` times ``threads`` are busy when all run, the pool holds ``executors * (threads - 1)``.
+
+    ``fold``: whether pre-processing becomes part of the model (see ``fold``); results are the same bits either way.
     """
 
-    def __init__(self, threads: int, executors: int = 1, clock_ns: MonotonicClock = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        threads: int,
+        executors: int = 1,
+        clock_ns: MonotonicClock = time.monotonic_ns,
+        fold: FoldMode = "auto",
+    ) -> None:
+        self._fold = fold
         self._pool_threads = executors * (threads - 1) + 1  # as ONNX Runtime counts: the calling thread is one of them
         self._clock_ns = clock_ns
         self._models: dict[str, OnnxModel] = {}
@@ -41,14 +54,32 @@ class OnnxDevice:
         check_scaling(model)
         check_file(label, model.path)
         check_digest(label, model.path, model.sha256)
-        session: Any = known.session if known and known.spec == model else None
-        if session is None:
+        session: Any
+        if known is not None and known.spec == model:
+            session, fed = known.session, known.fed
+        else:
             session = open_session(label, model.path, self._pool_threads)
             problems = disagreements(model, tensor_facts(session.get_inputs()), tensor_facts(session.get_outputs()))
             if problems:
                 raise UserError.of(problems)
-        frames_per_run = warm_up(model, session, max_batch)
-        self._models[model.name] = OnnxModel(model, session, session.get_inputs()[0].name, max_batch, frames_per_run)
+            session, fed = self._folded(model, session, max_batch)
+        frames_per_run = warm_up(fed, session, max_batch)
+        name = session.get_inputs()[0].name
+        self._models[model.name] = OnnxModel(model, session, name, max_batch, frames_per_run, fed)
+
+    def _folded(self, model: ModelSpec, plain: Any, max_batch: int) -> tuple[Any, ModelSpec]:
+        """The session to use, and what it is fed: ``plain`` and ``model`` unless folding is wanted and exact."""
+        if self._fold == "off" or (self._fold == "auto" and not pays(model)):
+            return plain, model
+
+        def opened(content: bytes) -> Any:
+            return open_session(f"model {model.name}", model.path, self._pool_threads, content)
+
+        try:
+            return folded_session(model, plain, max_batch, opened), folded_input(model)
+        except NotFolded as why:
+            log.warning("model %s: its pre-processing is not folded into it: %s", model.name, why)
+            return plain, model
 
     def lanes(self, count: int) -> OnnxLanes:
         """See Device."""

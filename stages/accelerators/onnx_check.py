@@ -13,6 +13,7 @@ from stages.accelerators.onnx_session import Shape, TensorFacts, out_of_memory, 
 from stages.accelerators.pixels import PixelWriter
 from stages.errors import DeviceFailed, UserError
 from stages.model import ModelSpec, TensorSpec
+from stages.postprocess.detect import contradictions
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:
     the other frames of the batch (dynamic quantisation takes one scale for all) is run frame by frame, so that what is
     found in a frame does not depend on the company it was in.
 
-    Raises UserError when a run fails or gives another shape than described.
+    Raises UserError when a run fails, gives another shape than described, or numbers that its layout can't have.
     """
     writer = PixelWriter(model)
     noise = np.random.default_rng(0).integers(0, 256, (2, *writer.frame_shape), np.uint8)
@@ -115,6 +116,10 @@ def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:
         return _run(model, session, name, batch[: len(frames)])
 
     single = [run([0] * smallest), run([1] * smallest)]
+    metadata = dict(session.get_modelmeta().custom_metadata_map)
+    problems = contradictions(model, [output[0] for output in single[0]], metadata)
+    if problems:
+        raise UserError.of(problems)
     largest = len(batch)
     if largest == smallest:
         return model.fixed_batch

@@ -34,6 +34,7 @@ class OnnxModel:
     input_name: str
     max_batch: int
     frames_per_run: int | None  # None: the whole batch in one run
+    fed: ModelSpec  # the input as the session takes it: that of ``spec``, or uint8 when pre-processing is folded in
 
     @property
     def staged_frames(self) -> int:
@@ -55,7 +56,7 @@ class _Bound:
 
     def __init__(self, model: OnnxModel) -> None:
         self.model = model
-        self.writer = PixelWriter(model.spec)
+        self.writer = PixelWriter(model.fed)
         self.frame_bytes = math.prod(self.writer.input_shape) * self.writer.dtype.itemsize
         self.dtypes = [np.dtype(t.dtype) for t in model.spec.outputs]
         # a run that is padded can't write into the output slot: it has no room for the rows nobody asked for

@@ -58,13 +58,15 @@ def runtime() -> Any:
     return onnxruntime
 
 
-def open_session(label: str, path: str, threads: int) -> Any:
+def open_session(label: str, path: str, threads: int, content: bytes | None = None) -> Any:
     """An InferenceSession on the CPU. ``label`` (``model coco-ssd``) begins every message.
 
-    Raises UserError when the file can't be read or is no model that this ONNX Runtime can run.
+    ``content``: what to load instead of the file's own content. Raises UserError when the file can't be read or is no
+    model that this ONNX Runtime can run.
     """
     onnxruntime = runtime()
-    check_file(label, path)
+    if content is None:
+        check_file(label, path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -75,7 +77,8 @@ def open_session(label: str, path: str, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        model: str | bytes = path if content is None else content
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no public base class
         if out_of_memory(error):
             raise DeviceFailed(f"{label}: not enough memory to load {path}") from error

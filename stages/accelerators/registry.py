@@ -31,11 +31,13 @@ def open_device(
     if threads < 1 or executors < 1:
         raise UserError(f"device {name}: threads is {threads} and executors is {executors}; give 1 or more of each")
     if name == "cpu":
-        if options:
-            raise UserError(f"device cpu: it has no option {', '.join(sorted(options))}; leave it out")
+        unknown = sorted(set(options) - {"fold"})
+        if unknown:
+            raise UserError(f"device cpu: it has no option {', '.join(unknown)}; leave it out (it has: fold)")
+        from stages.accelerators.fold import fold_mode
         from stages.accelerators.onnx import OnnxDevice
 
-        return OnnxDevice(threads, executors, clock_ns)
+        return OnnxDevice(threads, executors, clock_ns, fold_mode(options.get("fold", "auto")))
     from stages.accelerators.canned import CannedDevice, canned_options
 
     return CannedDevice(canned_options(name, options), clock_ns)

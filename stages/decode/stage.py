@@ -220,7 +220,9 @@ class Decode:
         model = self._model
         size = (picture.shape[1], picture.shape[0])
         if self._geometry is None or size != self._size:  # a stream may change its size
-            self._geometry = geometry(*size, model.width, model.height, model.placement, self._camera.roi)
+            self._geometry = geometry(
+                *size, model.width, model.height, model.placement, self._camera.roi, scale_up=model.scale_up
+            )
             self._size = size
         memory = self._ring.begin_write(slot)
         out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)

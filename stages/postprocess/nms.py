@@ -3,7 +3,8 @@
 Exactly defined, so that any correct implementation keeps the same set:
 
 - Order: higher score first; of equal scores the lower index first. Each box in turn is kept unless a box that was kept
-  before it (of the same class, unless ``class_agnostic``) overlaps it by more than ``iou``.
+  before it (of the same class, unless ``class_agnostic``) overlaps it by more than ``iou``. Classes that are to
+  suppress each other are given one id, see ``group_ids``.
 - Overlap, in float32, each operation rounded: ``w = min(x2) - max(x1)``, ``h`` alike, both at least 0;
   ``inter = w * h``; ``union = (area_a + area_b) - inter`` with ``area = (x2 - x1) * (y2 - y1)``; suppressed when
   ``inter > iou * union``. (A quotient would need a rule for 0/0.) Boxes that share no area never suppress each other.
@@ -11,10 +12,13 @@ Exactly defined, so that any correct implementation keeps the same set:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Overlaps: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]
 
 BLOCK: Final = 64  # boxes compared all with all at a time; 32 and 128 take longer for 160 and for 1000 boxes
 
@@ -42,29 +46,42 @@ def suppress(
     table[:4] = boxes[order].T
     np.multiply(table[2] - table[0], table[3] - table[1], out=table[4])
     ids = None if class_agnostic or (class_ids == class_ids[0]).all() else class_ids[order]
+    return greedy(order, table, ids, lambda first, second: _overlaps(first, second, limit))
+
+
+def greedy(
+    order: NDArray[np.intp], table: NDArray[Any], ids: NDArray[Any] | None, overlaps: Overlaps
+) -> NDArray[np.intp]:
+    """The part of ``order`` (best first, n >= 1) that is kept.
+
+    ``table`` (m, n) describes the boxes in that order; ``overlaps`` says of (m, a) and (m, b) which suppress which, as
+    (a, b). ``ids`` (n,): only boxes of equal ids do, None: all.
+    """
     kept: list[NDArray[np.intp]] = []
     while True:
         block, block_ids = table[:, :BLOCK], None if ids is None else ids[:BLOCK]
-        alive = _survivors(_overlaps(block, block, block_ids, block_ids, limit))
+        alive = _survivors(_of_equal_ids(overlaps(block, block), block_ids, block_ids))
         kept.append(order[:BLOCK][alive])
         if len(order) <= BLOCK:
             return np.concatenate(kept)
         # `take` and not an index: numpy gives the result of an index on the second axis a layout that is slow to use
         block, block_ids = block.take(alive, axis=1), None if block_ids is None else block_ids[alive]
         order, table, ids = order[BLOCK:], table[:, BLOCK:], None if ids is None else ids[BLOCK:]
-        clear = np.flatnonzero(~_overlaps(block, table, block_ids, ids, limit).any(axis=0))
+        clear = np.flatnonzero(~_of_equal_ids(overlaps(block, table), block_ids, ids).any(axis=0))
         if not len(clear):
             return np.concatenate(kept)
         order, table, ids = order[clear], table.take(clear, axis=1), None if ids is None else ids[clear]
 
 
-def _overlaps(
-    first: NDArray[np.float32],
-    second: NDArray[np.float32],
-    first_ids: NDArray[Any] | None,
-    second_ids: NDArray[Any] | None,
-    iou: np.float32,
-) -> NDArray[np.bool_]:
+def group_ids(groups: Sequence[Sequence[int]], class_count: int) -> NDArray[np.int32]:
+    """For each class the id to give ``suppress`` for it: the lowest of its group, its own when it's in none."""
+    ids = np.arange(class_count, dtype=np.int32)
+    for group in groups:
+        ids[list(group)] = min(group)
+    return ids
+
+
+def _overlaps(first: NDArray[np.float32], second: NDArray[np.float32], iou: np.float32) -> NDArray[np.bool_]:
     """(m, n): whether a kept box of ``first`` (5, m) suppresses the one of ``second`` (5, n)."""
     size = np.minimum(first[2:4, :, None], second[2:4, None])
     size -= np.maximum(first[:2, :, None], second[:2, None])
@@ -76,9 +93,15 @@ def _overlaps(
     union -= inter
     union *= iou
     result: NDArray[np.bool_] = inter > union
-    if first_ids is not None and second_ids is not None:
-        result &= first_ids[:, None] == second_ids
     return result
+
+
+def _of_equal_ids(
+    overlaps: NDArray[np.bool_], first: NDArray[Any] | None, second: NDArray[Any] | None
+) -> NDArray[np.bool_]:
+    if first is not None and second is not None:
+        overlaps &= first[:, None] == second
+    return overlaps
 
 
 def _survivors(overlaps: NDArray[np.bool_]) -> NDArray[np.intp]:

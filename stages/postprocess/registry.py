@@ -9,15 +9,41 @@ from typing import Final
 
 from stages.errors import UserError
 from stages.model import ModelSpec
+from stages.postprocess.classify import Classify
 from stages.postprocess.end2end import EndToEnd
 from stages.postprocess.head import Head
+from stages.postprocess.nanodet import NanoDet, PicoDet
+from stages.postprocess.rtdetr import RtDetr
 from stages.postprocess.ssd import Ssd
+from stages.postprocess.yolonas import YoloNas
 from stages.postprocess.yolov5 import YoloV5
-from stages.postprocess.yolov8 import YoloV8
+from stages.postprocess.yolov5_raw import YoloV5Raw
+from stages.postprocess.yolov6 import YoloV6
+from stages.postprocess.yolov8 import YoloV8, YoloV8Rows
+from stages.postprocess.yolov8_obb import YoloV8Obb
+from stages.postprocess.yolov8_pose import YoloV8Pose
+from stages.postprocess.yolov8_seg import YoloV8Seg
 from stages.postprocess.yolox import Yolox
 
 LAYOUTS: Final[MappingProxyType[str, Callable[[ModelSpec], Head]]] = MappingProxyType(
-    {"ssd": Ssd, "yolov5": YoloV5, "yolov8": YoloV8, "yolox": Yolox, "end2end": EndToEnd}
+    {
+        "ssd": Ssd,
+        "yolov5": YoloV5,
+        "yolov5_raw": YoloV5Raw,
+        "yolov6": YoloV6,
+        "yolov8": YoloV8,
+        "yolov8_rows": YoloV8Rows,
+        "yolov8_seg": YoloV8Seg,
+        "yolov8_pose": YoloV8Pose,
+        "yolov8_obb": YoloV8Obb,
+        "yolox": Yolox,
+        "yolonas": YoloNas,
+        "rtdetr": RtDetr,
+        "nanodet": NanoDet,
+        "picodet": PicoDet,
+        "end2end": EndToEnd,
+        "classify": Classify,
+    }
 )
 
 
@@ -30,8 +56,8 @@ def head_for(model: ModelSpec) -> Head:
         raise UserError(
             f"model {model.name}: layout {model.layout!r} isn't known; {hint}known layouts: {', '.join(LAYOUTS)}"
         )
-    head = make(model)
     try:
+        head = make(model)
         head.check(model)
     except UserError as error:
         others = fitting(model)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, bits_above, finish_class_rows, highest
+from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish_class_rows, rows_above
 from stages.postprocess.head import check_classes, single_output
 
 
@@ -43,5 +43,5 @@ class Ssd:
     ) -> tuple[Candidates, int]:
         """See Head."""
         raw = outputs[0]
-        anchors = bits_above(highest(raw[:, 4:].T, classes), confidence, raw.dtype)
+        anchors = rows_above(raw, slice(4, None), confidence, classes)
         return finish_class_rows(raw.take(anchors, axis=0), confidence, classes, top_k)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +19,10 @@ from stages.frames import SlotRing
 from stages.letterbox import Geometry, geometry
 from stages.messages import ItemFailed, Objects, PostDone, PostItem, PostTask
 from stages.model import ModelSpec, output_views
-from stages.postprocess.candidates import TOP_K
-from stages.postprocess.head import Head
-from stages.postprocess.nms import suppress
+from stages.postprocess.candidates import TOP_K, Candidates
+from stages.postprocess.head import DetailedHead, Head
+from stages.postprocess.nms import group_ids, suppress
+from stages.postprocess.nms_rotated import suppress_rotated
 from stages.postprocess.registry import head_for
 from stages.stage import MonotonicClock
 
@@ -62,6 +64,7 @@ class Postprocess:
         self._clock_ns = clock_ns
         self._heads: dict[str, Head] = {}
         self._geometries: dict[str, tuple[tuple[str, int, int], Geometry]] = {}
+        self._groups: dict[str, NDArray[np.int32]] = {}
 
     def open(self) -> None:
         """Make the heads. Raises UserError, with all problems at once, for layouts and cameras that can't be right."""
@@ -85,11 +88,13 @@ class Postprocess:
             raise UserError.of(problems)
         self._cameras[camera.name] = camera
         self._geometries.pop(camera.name, None)
+        self._groups.pop(camera.name, None)
 
     def remove_camera(self, name: str) -> None:
         """Forget a camera; frames of it that still come fail with ``post_failed``. Unknown names are no error."""
         self._cameras.pop(name, None)
         self._geometries.pop(name, None)
+        self._groups.pop(name, None)
 
     def step(self, message: PostTask) -> list[PostDone]:
         """The objects of one task, and the frames of it that failed. Never raises for what a slot or a frame holds."""
@@ -116,6 +121,7 @@ class Postprocess:
         """Forget everything of models and cameras; the rings belong to whoever made them."""
         self._heads = {}
         self._geometries = {}
+        self._groups = {}
 
     def _problems_of(self, camera: CameraSpec) -> list[str]:
         where = f"camera {camera.name}:"
@@ -136,6 +142,15 @@ class Postprocess:
             for class_id in camera.classes or ()
             if not 0 <= class_id < len(model.labels)
         ]
+        grouped = [class_id for group in camera.nms_groups for class_id in group]
+        problems += [
+            f"{where} nms_groups has class {class_id}, none of model {model.name}'s {len(model.labels)} labels; "
+            f"give ids from 0 to {len(model.labels) - 1}"
+            for class_id in grouped
+            if not 0 <= class_id < len(model.labels)
+        ]
+        if len(set(grouped)) != len(grouped):
+            problems.append(f"{where} nms_groups has a class in two groups; join those groups into one")
         return problems
 
     def _views(self, task: PostTask) -> list[NDArray[Any]]:
@@ -164,29 +179,54 @@ class Postprocess:
             raise
         self._check(task)
 
-        if head.suppresses:
-            best_first = suppress(found.boxes, found.scores, found.class_ids, camera.iou, camera.class_agnostic)
-        else:
-            best_first = np.argsort(-found.scores, kind="stable")
+        best_first = self._suppressed(camera, head, found)
         scores = found.scores[best_first]
         if len(scores) and scores[0] > HIGHEST_SCORE:
             raise BadItem(
                 "post_failed", f"score {scores[0]:.3g} is no probability; is the layout of model {task.model} right?"
             )
-        boxes = self._geometry(camera, task.model, item).inverse(found.boxes[best_first])
+        lies = self._geometry(camera, task.model, item)
+        boxes = lies.inverse(found.boxes[best_first])
         # nothing is left, after clipping, of a box that lies in the padding
         visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         if not visible.all():
             boxes, scores, best_first = boxes[visible], scores[visible], best_first[visible]
         keep = slice(camera.max_objects)
-        return Objects(
+        kept = best_first[keep]
+        objects = Objects(
             item.index,
             np.ascontiguousarray(boxes[keep], "<f4").tobytes(),
             np.minimum(scores[keep], 1).astype("<f4").tobytes(),
-            found.class_ids[best_first[keep]].astype("<i4").tobytes(),
+            found.class_ids[kept].astype("<i4").tobytes(),
             cut_before,
             max(len(scores) - camera.max_objects, 0),
         )
+        if not len(kept) or not isinstance(head, DetailedHead):
+            return objects
+        details = head.details(rows, found, kept, boxes[keep], lies)
+        self._check(task)  # masks are made of the outputs, which must still be this frame's
+        return msgspec.structs.replace(
+            objects,
+            keypoints=b"" if details.keypoints is None else details.keypoints.astype("<f4").tobytes(),
+            corners=b"" if details.corners is None else details.corners.astype("<f4").tobytes(),
+            masks=list(details.masks),
+        )
+
+    def _suppressed(self, camera: CameraSpec, head: Head, found: Candidates) -> NDArray[np.intp]:
+        """Which candidates are kept, best first."""
+        if not head.suppresses:
+            return np.argsort(-found.scores, kind="stable")
+        ids: NDArray[Any] = found.class_ids
+        if camera.nms_groups:
+            ids = self._group_ids(camera)[ids]
+        if found.rotated is not None:
+            return suppress_rotated(found.rotated, found.scores, ids, camera.iou, camera.class_agnostic)
+        return suppress(found.boxes, found.scores, ids, camera.iou, camera.class_agnostic)
+
+    def _group_ids(self, camera: CameraSpec) -> NDArray[np.int32]:
+        if camera.name not in self._groups:
+            self._groups[camera.name] = group_ids(camera.nms_groups, len(self._models[camera.model].labels))
+        return self._groups[camera.name]
 
     def _check(self, task: PostTask) -> None:
         self._outputs[task.model].check(task.output_slot, task.generation)
@@ -197,6 +237,14 @@ class Postprocess:
         kept = self._geometries.get(camera.name)
         if kept is None or kept[0] != key:
             model = self._models[model_name]
-            made = geometry(item.width, item.height, model.width, model.height, model.placement, camera.roi)
+            made = geometry(
+                item.width,
+                item.height,
+                model.width,
+                model.height,
+                model.placement,
+                camera.roi,
+                scale_up=model.scale_up,
+            )
             kept = self._geometries[camera.name] = (key, made)
         return kept[1]

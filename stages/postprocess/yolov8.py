@@ -1,9 +1,14 @@
-"""Owns the layout ``yolov8``: channels first, no objectness. Does not own the transposed form (that is ``ssd``).
+"""Owns the layouts ``yolov8`` and ``yolov8_rows``: a box and class scores per anchor, no objectness.
+
+Does not own masks, keypoints and angles, which have layouts of their own.
 
 Source: Ultralytics, ``Detect._inference`` in ultralytics/nn/modules/head.py (YOLOv8, v9, 11, 12): the distribution
 focal loss is decoded in the file, ``torch.cat((dbox * strides, cls.sigmoid()), 1)`` gives (4 + C, A): centre x,
 centre y, width, height in pixels of the input, then C scores in 0..1. What passes: ``non_max_suppression`` in
 ultralytics/utils/nms.py with ``multi_label=False``.
+
+Some exporters transpose that to rows, (A, 4 + C). ``yolov8`` takes both, told apart by the number of labels; should
+both fit (as many anchors as numbers of one) it means channels first, and ``yolov8_rows`` says the other outright.
 """
 
 from __future__ import annotations
@@ -15,22 +20,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, bits_above, finish_class_rows, highest
+from stages.postprocess.candidates import (
+    TOP_K,
+    Candidates,
+    Classes,
+    bits_above,
+    finish_class_rows,
+    highest,
+    rows_above,
+)
 from stages.postprocess.head import check_classes, single_output
 
 
+def channels_first(shape: Sequence[int], numbers: int) -> bool:
+    """Whether an output is (numbers, anchors) rather than (anchors, numbers)."""
+    return shape[0] == numbers or shape[1] != numbers
+
+
+def chosen_rows(raw: NDArray[Any], confidence: float, classes: Classes, class_count: int, first: bool) -> NDArray[Any]:
+    """Rows (n, numbers) of the anchors that may pass, of an output of either orientation."""
+    if first:
+        anchors = bits_above(highest(raw[4 : 4 + class_count], classes), confidence, raw.dtype)
+        return np.ascontiguousarray(raw.take(anchors, axis=1).T)
+    return raw.take(rows_above(raw, slice(4, 4 + class_count), confidence, classes), axis=0)
+
+
 class YoloV8:
-    """One output (4 + C, A): rows cx cy w h in input pixels, then a row per class. See Head."""
+    """One output (4 + C, A), rows cx cy w h in input pixels, then a row per class; or its transpose. See Head."""
 
     suppresses = True
+    layout = "yolov8"
 
     def __init__(self, model: ModelSpec) -> None:
-        del model  # all that is needed stands in the channels
+        self.classes = len(model.labels)
+        shape = model.outputs[0].shape if model.outputs else ()
+        self.first = len(shape) == 2 and channels_first(shape, 4 + self.classes)
 
     def check(self, model: ModelSpec) -> None:
         """See Head."""
-        tensor = single_output(model, "yolov8", 2)
-        check_classes(model, "yolov8", tensor.shape[0] - 4, "channels less 4 for the box")
+        tensor = single_output(model, self.layout, 2)
+        if self.first:
+            check_classes(model, self.layout, tensor.shape[0] - 4, "channels less 4 for the box")
+        else:
+            check_classes(model, self.layout, tensor.shape[1] - 4, "rows less 4 for the box")
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
     def candidates(
@@ -41,7 +73,15 @@ class YoloV8:
         top_k: int = TOP_K,
     ) -> tuple[Candidates, int]:
         """See Head."""
-        raw = outputs[0]
-        anchors = bits_above(highest(raw[4:], classes), confidence, raw.dtype)
-        rows = np.ascontiguousarray(raw.take(anchors, axis=1).T)
+        rows = chosen_rows(outputs[0], confidence, classes, self.classes, self.first)
         return finish_class_rows(rows, confidence, classes, top_k)
+
+
+class YoloV8Rows(YoloV8):
+    """One output (A, 4 + C): cx cy w h in input pixels, then class scores. See Head."""
+
+    layout = "yolov8_rows"
+
+    def __init__(self, model: ModelSpec) -> None:
+        super().__init__(model)
+        self.first = False

@@ -328,20 +328,20 @@ def test_a_stopped_subscriber_process_is_waited_for_and_then_not(tmp_path: Path)
             while not sink.take(detections(seq, "x" * 50_000)):
                 time.sleep(0.002)
             longest_s = max(longest_s, time.monotonic() - began)
-        assert 0.5 <= longest_s < 2
+        assert 0.5 <= longest_s < 30
         assert sink.lost_messages > 100
         lost = sink.lost_messages
         process.send_signal(signal.SIGCONT)
         lines: list[str] = []
         reading = threading.Thread(target=lambda: lines.extend(process.stdout or []))
         reading.start()
-        while not sink.take(status("ended")):
-            time.sleep(0.002)
-        time.sleep(1)  # it catches up
-        sink.service()
-        sink.take(status("ended"))
-        assert sink.close(time.monotonic_ns() + 5 * 10**9) == ""
-        reading.join(20)
+        deadline = time.monotonic() + 30
+        while reading.is_alive():  # until it has caught up, it is given nothing
+            assert time.monotonic() < deadline, "it never catches up"
+            sink.service()
+            sink.take(status("ended"))
+            time.sleep(0.02)
+        assert sink.close(time.monotonic_ns() + 30 * 10**9) == ""
         seqs = [int(line.split()[1]) for line in lines if line.startswith("detections")]
         assert seqs == list(range(len(seqs)))
         assert 600 - len(seqs) <= lost

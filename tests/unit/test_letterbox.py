@@ -165,3 +165,27 @@ def test_inverse_uses_the_scales_of_each_axis() -> None:
     g = geometry(321, 242, 640, 640, "center")
     box = np.array([[g.left, g.top, g.left + g.width, g.top + g.height]], np.float32)
     np.testing.assert_array_equal(g.inverse(box), [[0, 0, 321, 242]])
+
+
+@pytest.mark.parametrize(
+    ("source", "placement", "expected"),
+    [
+        ((20, 10), "center", (140, 145, 20, 10)),
+        ((20, 10), "top_left", (0, 0, 20, 10)),
+        ((20, 10), "stretch", (0, 0, 300, 300)),
+        ((300, 300), "center", (0, 0, 300, 300)),
+        ((301, 10), "center", (0, 145, 300, 10)),  # one side too long: shrunk as ever
+        ((600, 300), "center", (0, 75, 300, 150)),
+    ],
+)
+def test_without_scale_up_a_picture_that_fits_keeps_its_size(source, placement, expected) -> None:
+    assert placed(geometry(*source, 300, 300, placement, scale_up=False)) == expected
+
+
+def test_points_come_back_like_boxes() -> None:
+    g = geometry(810, 1080, 640, 640, "center", (0.1, 0.2, 0.9, 1))
+    points = np.random.default_rng(1).random((5, 17, 2)) * 640
+    boxes = np.concatenate((points, points), axis=2).reshape(-1, 4)
+    np.testing.assert_array_equal(g.inverse_points(points, clip=True).reshape(-1, 2), g.inverse(boxes)[:, :2])
+    free = g.inverse_points(points, clip=False)
+    np.testing.assert_allclose(g.forward(free.reshape(-1, 2)).reshape(points.shape), points, atol=1e-3)

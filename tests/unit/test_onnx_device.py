@@ -402,7 +402,8 @@ def test_real_models_give_the_bits_of_a_direct_run(shared_dir: Path) -> None:
         (ROOT / "configs/models/coco-ssd.onnx", 300, TensorSpec("output0", (1917, 84), "float32"), None),
         (shared_dir / "models/yolox_nano.onnx", 416, TensorSpec("output", (3549, 85), "float32"), 1),
     ):
-        model = spec(path, name=path.stem, width=size, height=size, outputs=(output,), fixed_batch=fixed)
+        labels = tuple(f"class {number}" for number in range(80))  # as many as the file names
+        model = spec(path, name=path.stem, width=size, height=size, outputs=(output,), fixed_batch=fixed, labels=labels)
         device.load(model, 3)
         rows = run(device, model, list(frames[size]))
         assert isinstance(rows, list)

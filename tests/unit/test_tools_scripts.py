@@ -268,7 +268,16 @@ def test_ci_runs_every_step_and_tells_each_ones_time(checkout: Checkout, ruff_st
     for wanted in ("<ruff> <check>", "<ruff> <format> <--check>", "<mypy>", "lint-imports", "vendor_door", FAST, SLOW):
         assert any(wanted in call for call in calls), wanted
     steps = re.findall(r"^ +\d+ s  (\S+) +(passed|FAILED)", run.stdout, re.MULTILINE)
-    assert [name for name, _ in steps] == ["install", "lint", "format", "types", "imports", "vendor-door", "schemas", "tests"]
+    assert [name for name, _ in steps] == [
+        "install",
+        "lint",
+        "format",
+        "types",
+        "imports",
+        "vendor-door",
+        "schemas",
+        "tests",
+    ]
     assert [name for name, outcome in steps if outcome == "FAILED"] == ["lint"] * ruff_status
 
 

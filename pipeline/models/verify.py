@@ -1,0 +1,281 @@
+"""Owns ``campipe models verify``: tries a model on pictures and says what fits. Does not own views, ways or scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+
+from pipeline.models import verify_against as against
+from pipeline.models.inspect import labels_of, refusal
+from pipeline.models.inspect_file import Looked, absolute, facts_of
+from pipeline.models.inspect_input import InputGuess, input_of
+from pipeline.models.verify_run import Found, Trial
+from pipeline.models.verify_variants import (
+    PLACEMENTS,
+    SCALINGS,
+    Judge,
+    Verdict,
+    scaling_name,
+    with_other_channels,
+    with_scaling,
+)
+from pipeline.models.verify_views import colour_chart, read_picture, views_of
+from pipeline.runtime.isolated import call_in_process
+from stages.errors import UserError
+from stages.model import ModelSpec
+from stages.postprocess.detect import Undecided, detect
+from stages.postprocess.detect_rules import head_options
+from stages.postprocess.registry import head_for
+
+SPAWN: Final = multiprocessing.get_context("spawn")
+TIMEOUT_S: Final = 900.0
+MOST_NAMED: Final = 8  # classes named in the line of what was found
+COLOURS: Final = ((75, 25, 230), (75, 180, 60), (25, 225, 255), (200, 130, 0), (48, 130, 245), (180, 30, 145))  # BGR
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of the pictures: objects by picture, as described, and the verdict."""
+
+    found: tuple[Found, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What came of two models."""
+
+    parts: tuple[against.Difference, ...]
+    agreed: against.Agreement
+    cause: str
+
+
+def verify(name: str, images: Sequence[str], out: str | None, other: str | None) -> tuple[str, int]:
+    """The text to print and the exit status: 1 when another way of feeding the model does clearly better.
+
+    Raises UserError when something can't be read or run, or contradicts its description.
+    """
+    paths = [absolute(image) for image in images]
+    model, looked = model_of(name, paths[0])
+    second = model_of(other, paths[0], like=model)[0] if other is not None else None
+    if second is not None and (problem := _incomparable(model, second)):
+        raise UserError(problem)
+    usual = input_of(looked.facts, model.layout)
+    tried = call_in_process(SPAWN, TIMEOUT_S, try_on, model, paths, usual)
+    lines = [f"{name}: layout {model.layout}, {model.channels}, scaling {scaling_name(model)}, {model.placement}"]
+    lines += [f"  {Path(p).name}: {_objects(f, model)}" for p, f in zip(images, tried.found, strict=True)]
+    if out is not None:
+        lines += [f"  drawn: {path}" for path in draw(paths, tried.found, model, out)]
+    lines += ["", *_table(tried.verdict), ""]
+    lines += [f"note: {note}" for note in tried.verdict.notes]
+    lines += [f"FAULT: {fault}" for fault in tried.verdict.faults]
+    if tried.verdict.faults:
+        lines += ["remedy: in the description's `input`, " + ", ".join(_changes(model, tried.verdict.best))]
+    blind = not any(way.score for way in tried.verdict.ways)
+    if not tried.verdict.faults and not blind:
+        lines.append("ok: no other channel order, scaling or padding does clearly better")
+    if second is not None and other is not None:
+        compared = call_in_process(SPAWN, TIMEOUT_S, compare, model, second, paths)
+        lines += ["", *_comparison(name, other, compared)]
+    return "\n".join(lines), 1 if tried.verdict.faults or blind else 0
+
+
+def model_of(name: str, image: str, like: ModelSpec | None = None) -> tuple[ModelSpec, Looked]:
+    """The model of a description or of a bare file (guessed, or fed ``like`` another), and its file's facts."""
+    if not name.lower().endswith(".onnx"):
+        from pipeline.config import replay_site, resolve
+        from pipeline.planning import draft_plan
+
+        (model,) = draft_plan(resolve(replay_site([image], name))).models
+        return model, facts_of(model.path, (model.width, model.height))
+    path = absolute(name)
+    looked = facts_of(path, (like.width, like.height) if like is not None else None)
+    facts = looked.facts
+    if like is not None and (facts.width, facts.height) != (like.width, like.height):
+        raise UserError(
+            f"{path}: its input is {facts.width}x{facts.height}, the other's {like.width}x{like.height}; raw outputs "
+            "can only be compared for inputs of the same size"
+        )
+    base = like if like is not None else _guessed(path, looked)
+    if facts.input_dtype not in ("float32", "float16", "uint8"):
+        raise UserError(f"{path}: its input is {facts.input_dtype}; campipe feeds float32, float16 and uint8")
+    model = dataclasses.replace(
+        base,
+        name=Path(path).stem,
+        path=path,
+        sha256="",
+        outputs=facts.spec(base.layout, 1).outputs,
+        input_dtype=facts.input_dtype,  # type: ignore[arg-type]  # looked at above
+        input_layout="nchw" if looked.planes_first else "nhwc",
+        fixed_batch=looked.batch,
+    )
+    if like is None or [t.shape for t in model.outputs] == [t.shape for t in like.outputs]:
+        head_for(model)
+    return model, looked
+
+
+def _guessed(path: str, looked: Looked) -> ModelSpec:
+    """What ``inspect`` would describe."""
+    facts = looked.facts
+    found = detect(facts)
+    if isinstance(found, Undecided):
+        raise UserError.of(refusal(path, found, looked))
+    settings = input_of(facts, found.layout)
+    labels = labels_of(looked, found.classes)
+    return dataclasses.replace(
+        facts.spec(found.layout, len(labels), head_options(facts, found.layout)),
+        labels=labels,
+        channels=settings.channels,
+        mean=settings.mean,
+        std=settings.std,
+        placement=settings.placement,
+        pad_value=settings.pad_value,
+    )
+
+
+def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
+    """Runs in a process of its own."""
+    trial = Trial(model)
+    trial.open()
+    pictures = [read_picture(path) for path in paths]
+    found = tuple(trial.found(model, picture, model.confidence) for picture in pictures)
+    views = [view for path, picture in zip(paths, pictures, strict=True) for view in views_of(path, picture)]
+    return Tried(found, Judge(trial, views, colour_chart(), usual, _progress).judge(model))
+
+
+def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compared:
+    """Runs in a process of its own."""
+    trials = [Trial(first), Trial(second)]
+    for trial in trials:
+        trial.open()
+    pictures = [read_picture(path) for path in paths]
+    mine = [trials[0].raw(first, picture) for picture in pictures]
+
+    def parts_with(model: ModelSpec) -> list[against.Difference]:
+        return against.differences(first, mine, [trials[1].raw(model, picture) for picture in pictures])
+
+    parts = parts_with(second)
+    base = against.distance(parts)
+    tried = {}
+    if base > against.NOTHING:
+        for what, model in _other_ways(second).items():
+            _progress(what)
+            tried[what] = against.distance(parts_with(model))
+    found = [
+        [trial.found(model, picture, model.confidence) for picture in pictures]
+        for trial, model in zip(trials, (first, second), strict=True)
+    ]
+    agreed = against.agreement(*found)
+    return Compared(tuple(parts), agreed, against.cause(base, tried, agreed, (first.input_dtype, second.input_dtype)))
+
+
+def _incomparable(first: ModelSpec, second: ModelSpec) -> str:
+    shapes = [[t.shape for t in model.outputs] for model in (first, second)]
+    if shapes[0] != shapes[1]:
+        return (
+            f"model {second.name}: its outputs are {shapes[1]}, the other's {shapes[0]}; raw outputs can only be "
+            "compared for models of the same layout, input size and classes"
+        )
+    return ""
+
+
+def _other_ways(model: ModelSpec) -> dict[str, ModelSpec]:
+    swapped = with_other_channels(model)
+    ways = {f"channels {swapped.channels}": swapped}
+    if model.input_dtype != "uint8":
+        has = scaling_name(model)
+        ways |= {f"scaling {name}": with_scaling(model, name) for name in SCALINGS if name != has}
+    has_placement = model.placement
+    ways |= {f"placement {p}": dataclasses.replace(model, placement=p) for p in PLACEMENTS if p != has_placement}
+    return ways
+
+
+def draw(paths: Sequence[str], found: Sequence[Found], model: ModelSpec, out: str) -> list[str]:
+    """Write copies of the pictures with boxes; the names of the files. With several pictures they are numbered."""
+    written = []
+    for number, (path, objects) in enumerate(zip(paths, found, strict=True), 1):
+        picture = np.ascontiguousarray(read_picture(path)[:, :, ::-1])
+        thick = max(1, round(min(picture.shape[:2]) / 400))
+        for box, score, class_id in zip(objects.boxes, objects.scores, objects.class_ids, strict=True):
+            x1, y1, x2, y2 = (round(float(v)) for v in box)
+            colour = COLOURS[int(class_id) % len(COLOURS)]
+            cv2.rectangle(picture, (x1, y1), (x2, y2), colour, thick)
+            text = f"{model.labels[int(class_id)]} {score:.2f}"
+            cv2.putText(picture, text, (x1, max(y1 - 4, 12)), cv2.FONT_HERSHEY_SIMPLEX, 0.5 * thick, colour, thick)
+        target = Path(out).expanduser()
+        if len(paths) > 1:
+            target = target.with_stem(f"{target.stem}-{number}")
+        try:
+            encoded, data = cv2.imencode(target.suffix or ".", picture)
+        except cv2.error:
+            encoded = False
+        if not encoded:
+            raise UserError(f"--out {out}: no picture can be written in this format; name a .jpg or .png")
+        try:
+            target.write_bytes(data.tobytes())
+        except OSError as error:
+            raise UserError(f"--out {target}: can't be written ({error.strerror}); name another file") from None
+        written.append(str(target))
+    return written
+
+
+def _objects(found: Found, model: ModelSpec) -> str:
+    if found.fault:
+        return f"nothing: {found.fault}"
+    counts = Counter(model.labels[int(class_id)] for class_id in found.class_ids)
+    named = ", ".join(f"{count} {label}" for label, count in counts.most_common(MOST_NAMED))
+    return (named or "nothing found") + (", …" if len(counts) > MOST_NAMED else "")
+
+
+def _table(verdict: Verdict) -> list[str]:
+    from pipeline.observe.summary import align
+
+    rows = [("fed", "whole pictures", "strips")]
+    rows += [(way.what, f"{way.whole:.2f}", f"{way.strips:.2f}") for way in verdict.ways]
+    return align(rows)
+
+
+def _changes(model: ModelSpec, best: ModelSpec) -> list[str]:
+    changes = []
+    if best.channels != model.channels:
+        changes.append(f"`channels: {best.channels}`")
+    if (best.mean, best.std) != (model.mean, model.std):
+        changes += [f"`mean: {_numbers(best.mean)}`", f"`std: {_numbers(best.std)}`"]
+    if best.placement != model.placement:
+        changes.append(f"`placement: {best.placement}`")
+    return [f"set {change}" for change in changes]
+
+
+def _numbers(values: tuple[float, float, float]) -> str:
+    return f"{values[0]:g}" if len(set(values)) == 1 else f"[{', '.join(f'{v:g}' for v in values)}]"
+
+
+def _comparison(name: str, other: str, compared: Compared) -> list[str]:
+    from pipeline.observe.summary import align
+
+    rows = [("output", "scale", "part", "mean |difference|", "greatest", "mean |number|")]
+    rows += [(d.tensor, d.scale, d.group, f"{d.mean:.4g}", f"{d.most:.4g}", f"{d.size:.4g}") for d in compared.parts]
+    agreed = compared.agreed
+    return [
+        f"raw outputs of {name} and {other}:",
+        *align(rows, left=(0, 1, 2)),
+        (
+            f"objects: {agreed.both} found by both, {agreed.first_only} by the first alone, {agreed.second_only} by "
+            f"the second alone, scores of the second {agreed.score_shift:+.3f}"
+        ),
+        f"likely cause: {compared.cause}",
+    ]
+
+
+def _progress(what: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[Ktrying: {what}", end="", file=sys.stderr, flush=True)  # noqa: T201 -- progress on a terminal

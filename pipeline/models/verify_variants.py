@@ -1,0 +1,253 @@
+"""Owns the other ways to feed a model, how well each does on pictures, and when one is clearly better. Runs no model.
+
+The score of a way on a view: the scores of the objects that are found both in the view and in its mirror image, less
+the scores of those that are found in one of them alone. Wrong scaling makes a detector see nothing, or things
+everywhere; the latter seldom lie where their mirror images are. An object counts from STRONG on; its counterpart may
+be as weak as WEAK, so that an object at the limit is not taken for one that was made up.
+
+What each question rests on:
+
+- Scaling: all views; wrong by a factor of 255 leaves nothing.
+- Stretching: the strips. Whole pictures are mostly 4:3 or 16:9, and every detector bears that much; so a model whose
+  family is stretched is only doubted when the whole pictures say so.
+- Top left or centre: detectors look the same everywhere, and boxes are put back by the same numbers: no score tells it.
+- Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from pipeline.models.inspect_input import IMAGENET_MEAN, IMAGENET_STD, InputGuess, Triple
+from pipeline.models.verify_run import Found, overlaps
+from pipeline.models.verify_views import CHART_LABEL, Picture, View
+from stages.model import ModelSpec, Placement
+
+STRONG: Final = 0.3
+WEAK: Final = 0.15
+SAME_PLACE: Final = 0.5  # intersection over union of an object and its counterpart
+MARGIN: Final = 1.15  # a way must do better by this factor, and by LEAST, to be called better
+LEAST: Final = 0.3
+WIDE_MARGIN: Final = 1.3  # where the model's family speaks for what is described
+CHART_SURE: Final = 0.25  # difference of the oranges' scores that tells the channel order
+
+SCALINGS: Final[dict[str, tuple[Triple, Triple]]] = {
+    "0..1": ((0.0,) * 3, (255.0,) * 3),
+    "0..255": ((0.0,) * 3, (1.0,) * 3),
+    "-1..1": ((127.5,) * 3, (127.5,) * 3),
+    "ImageNet mean and std": (IMAGENET_MEAN, IMAGENET_STD),
+}
+PLACEMENTS: Final[tuple[Placement, ...]] = ("center", "top_left", "stretch")
+
+
+class Runs(Protocol):
+    """What ``verify_run.Trial`` does, and a test may do in its place."""
+
+    def found(self, model: ModelSpec, picture: Picture, confidence: float) -> Found:
+        """See ``Trial``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to feed the model: what differs from the description, in words, and its scores by view."""
+
+    what: str
+    model: ModelSpec
+    whole: float
+    strips: float
+
+    @property
+    def score(self) -> float:
+        """Over all views."""
+        return self.whole + self.strips
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``faults``: what another way does clearly better. ``notes``: what could not be told, or isn't usual.
+
+    ``ways``: all that were tried, the described one first. ``best``: the description with the faults mended.
+    """
+
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    ways: tuple[Way, ...]
+    best: ModelSpec
+
+
+def pair_score(found: Found, mirrored: Found, width: int) -> float:
+    """The score of a view, from what was found in it and in its mirror image (whose boxes are still mirrored)."""
+    back = mirrored.boxes.copy()
+    back[:, [0, 2]] = width - mirrored.boxes[:, [2, 0]]
+    if not len(found.scores) and not len(mirrored.scores):
+        return 0.0
+    same = overlaps(found.boxes, back) >= SAME_PLACE
+    same &= found.class_ids[:, None] == mirrored.class_ids[None]
+    total = 0.0
+    for scores, matched in ((found.scores, same.any(axis=1)), (mirrored.scores, same.any(axis=0))):
+        strong = scores >= STRONG
+        total += float(scores[strong & matched].sum()) - float(scores[strong & ~matched].sum())
+    return max(total / 2, 0.0)
+
+
+def scaling_name(model: ModelSpec) -> str:
+    """What ``SCALINGS`` calls the model's mean and std, or the numbers."""
+    for name, (mean, std) in SCALINGS.items():
+        ordered = (mean, std) if model.channels == "rgb" else (mean[::-1], std[::-1])
+        if np.allclose((model.mean, model.std), ordered, rtol=0.01, atol=0.5):
+            return name
+    return f"mean {model.mean}, std {model.std}"
+
+
+def with_scaling(model: ModelSpec, name: str) -> ModelSpec:
+    """The model fed with that scaling, its numbers in the model's channel order."""
+    mean, std = SCALINGS[name]
+    if model.channels == "bgr":
+        mean, std = (mean[2], mean[1], mean[0]), (std[2], std[1], std[0])
+    return dataclasses.replace(model, mean=mean, std=std)
+
+
+def with_other_channels(model: ModelSpec) -> ModelSpec:
+    """The model fed with red and blue exchanged; each colour keeps its mean and std."""
+    other = dataclasses.replace(model, mean=model.mean[::-1], std=model.std[::-1])
+    return dataclasses.replace(other, channels="bgr" if model.channels == "rgb" else "rgb")
+
+
+class Judge:
+    """Tries the ways and says which does clearly better than what is described."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        views: Sequence[View],
+        chart: Sequence[Picture],
+        usual: InputGuess,
+        progress: Callable[[str], None] = lambda _what: None,
+    ) -> None:
+        self._runs = runs
+        self._views = views
+        self._chart = chart
+        self._usual = usual
+        self._progress = progress
+        self._ways: list[Way] = []
+        self._faults: list[str] = []
+        self._notes: list[str] = []
+        self._refused = ""
+
+    def judge(self, model: ModelSpec) -> Verdict:
+        """The verdict on a description."""
+        now = self._way("as described", model)
+        if self._refused:
+            self._notes.append(f"as described, its outputs make no sense: {self._refused}")
+        if model.input_dtype != "uint8":  # such a file scales by itself, and takes pixels as they are
+            now = self._scaling(now)
+        if now.score > 0:
+            now = self._placement(self._channels(now))
+        else:
+            self._notes.append(
+                "no way of feeding it finds anything on these pictures: give pictures with large objects that the "
+                "model knows, or look at its layout and labels"
+            )
+        return Verdict(tuple(self._faults), tuple(self._notes), tuple(self._ways), now.model)
+
+    def _way(self, what: str, model: ModelSpec) -> Way:
+        self._progress(what)
+        whole = strips = 0.0
+        for view in self._views:
+            pair = [self._runs.found(model, each, WEAK) for each in (view.pixels, view.mirrored)]
+            if not self._ways:  # of the description; that other ways make nonsense of it tells nothing
+                self._refused = self._refused or pair[0].fault
+            score = pair_score(pair[0], pair[1], view.pixels.shape[1])
+            whole, strips = (whole, strips + score) if view.strip else (whole + score, strips)
+        way = Way(what, model, whole, strips)
+        self._ways.append(way)
+        return way
+
+    def _blame(self, key: str, wants: str, has: str, scores: tuple[float, float]) -> None:
+        self._faults.append(
+            f"{key}: this model looks like it wants {wants}, not {has}: sum of confirmed scores {scores[0]:.2f} "
+            f"against {scores[1]:.2f}"
+        )
+
+    def _scaling(self, now: Way) -> Way:
+        has = scaling_name(now.model)
+        others = [self._way(f"scaling {name}", with_scaling(now.model, name)) for name in SCALINGS if name != has]
+        best = max(others, key=lambda way: way.score)
+        if better(best.score, now.score, MARGIN):
+            wants = best.what.removeprefix("scaling ")
+            self._blame("scaling", wants, has, (best.score, now.score))
+            return best
+        return now
+
+    def _placement(self, now: Way) -> Way:
+        has, usual = now.model.placement, self._usual.placement
+        others = {
+            name: self._way(f"placement {name}", dataclasses.replace(now.model, placement=name))
+            for name in PLACEMENTS
+            if name != has
+        }
+        if has == "stretch":
+            kept = others[usual] if usual != "stretch" else others["center"]
+            by_whole = better(kept.whole, now.whole, WIDE_MARGIN)
+            if by_whole or (usual != "stretch" and better(kept.strips, now.strips, MARGIN)):
+                scores = (kept.whole, now.whole) if by_whole else (kept.strips, now.strips)
+                wants = f"pictures that keep their shape (placement {kept.model.placement})"
+                self._blame("padding", wants, "stretched ones", scores)
+                return kept
+        elif self._wants_stretching(others["stretch"], now):
+            stretched = others["stretch"]
+            self._blame("padding", "stretched pictures", has, (stretched.whole, now.whole))
+            return stretched
+        if has != usual:
+            other = others[usual]
+            self._notes.append(
+                f"padding: {self._usual.why}, so `placement: {usual}` is usual, not {has}; on these pictures it makes "
+                f"no clear difference (whole pictures {other.whole:.2f} against {now.whole:.2f})"
+            )
+        return now
+
+    def _wants_stretching(self, stretched: Way, now: Way) -> bool:
+        if self._usual.placement == "stretch":
+            return better(stretched.whole, now.whole, MARGIN)
+        return better(stretched.whole, now.whole, WIDE_MARGIN) and better(stretched.score, now.score, MARGIN)
+
+    def _channels(self, now: Way) -> Way:
+        has, wants = now.model.channels.upper(), "BGR" if now.model.channels == "rgb" else "RGB"
+        other = self._way(f"channels {wants.lower()}", with_other_channels(now.model))
+        told = f"photographs {other.score:.2f} as {wants} against {now.score:.2f} as {has}"
+        if CHART_LABEL in now.model.labels:
+            mine, theirs = self._oranges(now.model), self._oranges(other.model)
+            told += f", drawn oranges {theirs:.2f} against {mine:.2f}"
+            if theirs - mine >= CHART_SURE:
+                self._faults.append(f"channels: this model looks like it wants {wants}, not {has}: {told}")
+                return other
+            if mine - theirs >= CHART_SURE:
+                return now
+        elif better(other.score, now.score, MARGIN):
+            self._faults.append(f"channels: this model looks like it wants {wants}, not {has}: {told}")
+            return other
+        elif better(now.score, other.score, MARGIN):
+            return now
+        usual = self._usual.channels.upper()
+        advice = "" if usual == has else f"; {self._usual.why}, so `channels: {usual.lower()}` is usual"
+        self._notes.append(f"channels: their order can't be told on these pictures ({told}){advice}")
+        return now
+
+    def _oranges(self, model: ModelSpec) -> float:
+        """The mean score of the best orange on each picture of the chart."""
+        number = model.labels.index(CHART_LABEL)
+        best = []
+        for picture in self._chart:
+            found = self._runs.found(model, picture, WEAK)
+            best.append(max(found.scores[found.class_ids == number], default=0.0))
+        return float(np.mean(best)) if best else 0.0
+
+
+def better(other: float, now: float, margin: float) -> bool:
+    """Whether a score is clearly better than another."""
+    return other >= now * margin and other >= now + LEAST
