@@ -10,11 +10,13 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
 import select
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 from pipeline import __version__
@@ -27,6 +29,7 @@ REFUSED: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
 OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 TRACEBACK: Final = "--traceback"
+ANYWHERE: Final = ("subscribe",)  # commands that read no file
 
 
 class Command(NamedTuple):
@@ -91,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit status; never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_standard_streams()
+    _show_what_can_be_shown()
     try:
         status = _dispatch([argument for argument in arguments if argument != TRACEBACK])
         sys.stdout.flush()
@@ -143,6 +147,21 @@ def _open_standard_streams() -> None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
+def _show_what_can_be_shown() -> None:
+    """Let characters that the terminal has not, and file names that are no text, be shown as escapes, not raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refuse_without_folder() -> None:
+    """Most paths count from the current folder; without one, what fails first would be told instead."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the folder that this was started in exists no longer; change to one that does") from None
+
+
 def _dispatch(arguments: list[str]) -> int:
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
     if named == "help":
@@ -173,6 +192,8 @@ def _dispatch(arguments: list[str]) -> int:
     if unknown:
         options = [option for action in command_parser._actions for option in action.option_strings]
         raise UserError(_unknown_option(unknown[0], options, f"campipe {named}"))
+    if named not in ANYWHERE:
+        _refuse_without_folder()
     status = module.run(args)
     return int(status)
 
@@ -213,7 +234,9 @@ def help_text() -> str:
         *textwrap.wrap("`campipe COMMAND --help` tells all of one command, `campipe --version` the version.", columns),
         "",
         *textwrap.wrap(
-            "Exit status: 0 done, 1 failed while running, 2 refused input (each problem on a line of its own).", columns
+            "Exit status: 0 done, 1 failed while running or stopped too early (see each command's help), 2 refused "
+            "input (each problem on a line of its own).",
+            columns,
         ),
     ]
     return "\n".join(lines)

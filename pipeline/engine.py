@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import secrets
 import signal
 import time
@@ -95,8 +96,9 @@ class Engine:
         """Run to the end of all sources, or until stopped. Raises UserError when something refuses to start."""
         began_ns = time.monotonic_ns()
         cpu_ns = time.process_time_ns()
-        folder = run_folder()
         with contextlib.ExitStack() as stack:
+            stack.callback(_raise_descriptors())
+            folder = run_folder()
             stack.callback(remove_run_folder, folder)
             self._outlet.open(began_ns)
             stack.callback(self._outlet.close, began_ns)
@@ -379,3 +381,10 @@ class Engine:
             self._problem(f"{why}; no {worker.kind} is left")
         else:
             LOG.error("%s; the others go on", why)
+
+
+def _raise_descriptors() -> Callable[[], None]:
+    """Let this process open as many files as it is allowed to (the soft limit is often 1024); gives the way back."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

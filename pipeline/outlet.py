@@ -28,7 +28,8 @@ class Outlet:
         self._next_heartbeat_ns = 0
         self._started_ns = 0
         self.blocked = False
-        self.problems: list[str] = []
+        self._broke: dict[str, str] = {}  # sink: why
+        self._missed: dict[str, int] = {}  # sink: messages that came after it broke
 
     def open(self, now_ns: int) -> None:
         """Open every sink; those opened are closed again when one fails."""
@@ -53,6 +54,7 @@ class Outlet:
                 else:
                     self._taken_by += 1
             self._taken_by = 0
+            self._miss()
             if self.dead():
                 break
             dispatcher.delivered()
@@ -83,13 +85,26 @@ class Outlet:
 
     def dead(self) -> bool:
         """There were sinks and every one broke: what is found now reaches nobody."""
-        return bool(self.problems) and not self._opened
+        return bool(self._broke) and not self._opened
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each sink that broke."""
+        missed = {
+            name: f"; {count} later messages are not in it" if count else "" for name, count in self._missed.items()
+        }
+        return [f"{name}: {why}{missed[name]}" for name, why in self._broke.items()]
+
+    def _miss(self) -> None:
+        for name in self._missed:
+            self._missed[name] += 1
 
     def _broken(self, sink: Sink, error: StageDead) -> None:
         if self._opened.index(sink) < self._taken_by:
             self._taken_by -= 1
         self._opened.remove(sink)
-        self.problems.append(f"{sink.name}: {error}")
+        self._broke[sink.name] = str(error)
+        self._missed[sink.name] = 0
         with contextlib.suppress(StageDead):
             sink.close(0)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ NPU_BATCH = 8  # where YOLO-sized models stop gaining on Atlas cards (5.2 ms for
 CPU_BATCH = 1  # a CPU gains nothing from batches: the same work, and latency on top
 DECODE_AHEAD = 2  # slots per camera beside those under way: one being written, one waiting
 PROBE_TIMEOUT_S = 60.0
+# Measured with 1 to 60 cameras: sockets of ZeroMQ, files, subscribers; and per worker its sentinel, pidfd, pipe ends.
+FIXED_DESCRIPTORS = 64
+DESCRIPTORS_PER_WORKER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Needs:
     nms_processes: int
     shared_bytes: int
     usable_bytes: int
+    descriptors: int  # that the engine keeps open
+    usable_descriptors: int
 
     @property
     def processes(self) -> int:
@@ -52,14 +58,20 @@ class Needs:
 
     @property
     def fits(self) -> bool:
-        """Whether the shared memory is there."""
-        return self.shared_bytes <= self.usable_bytes
+        """Whether the shared memory and the descriptors are there."""
+        return self.shared_bytes <= self.usable_bytes and self.descriptors <= self.usable_descriptors
 
 
 def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
     """Decide everything. Raises UserError when a model can't be read or the machine is too small."""
     plan = draft_plan(resolved)
     need = needs(plan)
+    if need.descriptors > need.usable_descriptors and not in_process:
+        raise UserError(
+            f"too few file descriptors: {len(plan.cameras)} cameras need {need.descriptors} and this process may open "
+            f"{need.usable_descriptors}; raise the limit (ulimit -n {need.descriptors}, or LimitNOFILE= of systemd), "
+            "or use fewer cameras"
+        )
     if not need.fits and not in_process:
         limit = plan.limits.shared_memory_bytes
         of = (
@@ -124,6 +136,8 @@ def needs(plan: RunPlan) -> Needs:
     free = usable_bytes()
     if plan.limits.shared_memory_bytes is not None:
         free = min(free, plan.limits.shared_memory_bytes)
+    workers = len(plan.cameras) + plan.nms_workers + len(plan.devices)
+    endpoints = len(plan.cameras) + plan.nms_workers + sum(device.executors for device in plan.devices)
     return Needs(
         rings=rings,
         decode_processes=len(plan.cameras),
@@ -131,6 +145,8 @@ def needs(plan: RunPlan) -> Needs:
         nms_processes=plan.nms_workers,
         shared_bytes=sum(ring.shared_bytes for ring in rings),
         usable_bytes=free,
+        descriptors=FIXED_DESCRIPTORS + len(rings) + DESCRIPTORS_PER_WORKER * workers + endpoints,
+        usable_descriptors=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     )
 
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pipeline.commands.options import Subparsers, add_settings
+from pipeline.commands.options import Subparsers, add_settings, named
 from stages.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,20 +37,26 @@ def add_parser(subparsers: Subparsers) -> None:
         "can't.",
         epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
     )
-    parser.add_argument("site", metavar="SITE", help="the site's YAML file")
+    parser.add_argument("site", metavar="SITE", type=named("a site file"), help="the site's YAML file")
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Try everything, print what was found, raise UserError with every problem."""
+    from pipeline.commands.outputs import Inputs, judge_outputs
     from pipeline.config import load_site, resolve
     from pipeline.planning import draft_plan, needs
 
-    plan = draft_plan(resolve(load_site(args.site, args.settings)))
+    site = load_site(args.site, args.settings)
+    inputs = Inputs()
+    inputs.add(args.site, "the site's file")
+    inputs.add_site(site)
+    plan = draft_plan(resolve(site))
     need = needs(plan)
     sources, loads, problems = try_all(plan)
     sinks, bad_sinks = try_sinks(plan)
     problems += bad_sinks
+    problems += judge_outputs(inputs, plan, None).problems
     lines = [*render(plan, need, sources, loads), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
     if not need.fits:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from pipeline.commands.outputs import Inputs, judge_outputs
 from pipeline.commands.report import ReportFile
 from stages.errors import CampipeError, UserError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.report import RunReport
     from stages.sinks.sink import Sink
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal has been closed
 
 
 class Stoppable(Protocol):
@@ -38,19 +40,56 @@ class Runnable(Stoppable, Protocol):
         """Run until the cameras end or a stop was asked for."""
 
 
-def run_to_end(args: argparse.Namespace, make: Callable[[], RunPlan], *, wait_subscribers: int = 0) -> int:
+def run_to_end(
+    args: argparse.Namespace,
+    make: Callable[[], RunPlan],
+    *,
+    wait_subscribers: int = 0,
+    inputs: Inputs | None = None,
+    whole: bool = False,
+) -> int:
     """Make the plan, run it, show what is asked for, and give the exit status.
 
     The report is written whatever happens, a refusal included: an old report beside a new exit status would mislead.
+    Only where it would overwrite one of ``inputs`` (which ``make`` may add to) or of the run's other outputs, it is
+    not. ``whole``: a stop before the end of the recordings is a failure.
     """
+    with contextlib.ExitStack() as closing:
+        report_file = ReportFile(args.report) if args.report else None
+        if report_file is not None:
+            closing.callback(report_file.close)
+            if problems := judge_outputs(inputs or Inputs(), None, args.report).problems:
+                raise UserError.of(problems)
+            report_file.check()
+        plan, report = _run(args, make, report_file, inputs or Inputs(), wait_subscribers)
+        judge_stop(report, plan, whole=whole)
+        try:
+            if report_file is not None:
+                _write(report_file, report)  # before the summary: that may find no room, or no terminal
+        finally:
+            show(report)
+    return report.exit_status
+
+
+def _run(
+    args: argparse.Namespace,
+    make: Callable[[], RunPlan],
+    report_file: ReportFile | None,
+    inputs: Inputs,
+    wait_subscribers: int,
+) -> tuple[RunPlan, RunReport]:
     from pipeline.observe import logs
 
-    report_file = ReportFile(args.report) if args.report else None
-    if report_file is not None:
-        report_file.check()
+    begun = False
     undo = logs.configure(args.log_format, args.log_level)
     try:
         plan = make()
+        refusals = judge_outputs(inputs, plan, args.report or None)
+        if refusals.of_report:
+            report_file = None
+        if refusals.problems:
+            raise UserError.of(refusals.problems)
+        begun = True
         report = run_engine(
             plan,
             view=args.view,
@@ -59,16 +98,34 @@ def run_to_end(args: argparse.Namespace, make: Callable[[], RunPlan], *, wait_su
             wait_subscribers=wait_subscribers,
         )
     except BaseException as error:
-        if report_file is not None:
+        # What is read is not known as long as there is no plan: then an older report is all that may be replaced.
+        if report_file is not None and (begun or report_file.replaces_nothing_else):
             with contextlib.suppress(OSError):  # what failed before is the thing to tell
                 report_file.write(_failure(error))
         raise
     finally:
         undo()
-    show(report)
-    if report_file is not None:
-        _write(report_file, report)
-    return report.exit_status
+    return plan, report
+
+
+def judge_stop(report: RunReport, plan: RunPlan, *, whole: bool) -> None:
+    """Add to the problems of ``report``, which make its exit status 1, what a stop has left undone.
+
+    A stop that found time to deliver all that was decoded is no failure of a run. Of a replay it is (``whole``), unless
+    all that it stopped were recordings that are played in a loop: those have no end.
+    """
+    if not report.stopped_by:
+        return
+    by = f"stopped by {report.stopped_by}"
+    dropped = sum(camera.ledger.dropped.get("stopped", 0) for camera in report.cameras.values())
+    endless = {camera.name for camera in plan.cameras if camera.loop and not camera.max_frames}
+    if not any(camera.ledger.decoded for camera in report.cameras.values()):
+        report.problems.append(f"{by}: before a single frame was decoded")
+    elif dropped:
+        frames = "1 decoded frame was" if dropped == 1 else f"{dropped} decoded frames were"
+        report.problems.append(f"{by}: {frames} dropped")
+    elif whole and any(each.cause == "stopped" and name not in endless for name, each in report.cameras.items()):
+        report.problems.append(f"{by}: not the whole recording was played")
 
 
 def run_engine(
@@ -113,8 +170,9 @@ def run_engine(
 
 @contextlib.contextmanager
 def stop_on_signals(engine: Stoppable) -> Iterator[None]:
-    """SIGINT and SIGTERM: the first drains, the second stops at once, the third ends this process where it stands.
+    """The first of ``STOP_SIGNALS`` drains, the second stops at once, the third ends this process where it stands.
 
+    SIGHUP is left alone where it was ignored before (``nohup``): such a run is to outlive its terminal.
     The third is for the case that the engine itself no longer answers; workers leave when their parent is gone.
     """
     seen = 0
@@ -129,7 +187,8 @@ def stop_on_signals(engine: Stoppable) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    before = {number: signal.signal(number, on_signal) for number in STOP_SIGNALS}
+    numbers = [n for n in STOP_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield
     finally:
@@ -155,6 +214,10 @@ def show(report: RunReport) -> None:
         print(summary(report, encoding=sys.stdout.encoding), flush=True)  # noqa: T201 - it is the command's answer
     except BrokenPipeError:
         discard_stdout()
+    except OSError as error:
+        if error.errno != errno.EIO or signal.SIGHUP.name not in report.stopped_by:
+            raise
+        discard_stdout()  # the terminal is gone, which is why the run was stopped
 
 
 def _write(file: ReportFile, report: RunReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands.options import Subparsers, add_settings
+from pipeline.commands.options import Subparsers, add_settings, named
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -15,7 +15,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "happens when one is full. Nothing is started or opened.",
         epilog="Example:\n  campipe graph site.yaml",
     )
-    parser.add_argument("site", metavar="SITE", help="the site's YAML file")
+    parser.add_argument("site", metavar="SITE", type=named("a site file"), help="the site's YAML file")
     add_settings(parser)
 
 

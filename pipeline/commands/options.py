@@ -94,6 +94,24 @@ def number(least: float, most: float) -> Callable[[str], float]:
     return parse
 
 
+def named(what: str) -> Callable[[str], str]:
+    """For ``type=``: text that is not empty, as an unset variable of the shell's would leave it."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise argparse.ArgumentTypeError(f"'' names nothing; name {what}")
+        return text
+
+    return parse
+
+
+def output_file(text: str) -> str:
+    """For ``type=``: the path of a file to write."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("'-' has no meaning here; write /dev/stdout for the standard output")
+    return named("a file")(text)
+
+
 def setting(text: str) -> str:
     """For ``type=``: ``KEY=VALUE``; whether the key exists is for the configuration to say."""
     key, equals, _ = text.partition("=")
@@ -119,7 +137,10 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Options of commands that run an engine."""
     output = parser.add_argument_group("what is shown and kept")
     output.add_argument(
-        "--report", metavar="FILE", help="write what became of every frame to FILE as JSON, also after a failure"
+        "--report",
+        metavar="FILE",
+        type=output_file,
+        help="write what became of every frame to FILE as JSON, also after a failure",
     )
     output.add_argument(
         "--view",

@@ -20,6 +20,7 @@ from pipeline.config.settle import settle
 from pipeline.config.site import Site, SiteSettings
 from pipeline.config.sources import absolute, display_path, is_camera, locate
 from pipeline.yaml import Node, Place, Step, read_yaml
+from stages.errors import UserError
 
 CAMERA_SUFFIXES = (".yaml", ".yml")
 _ELSEWHERE = ("cameras", "models")  # keys of a site that are checked apart, because they lead to files of their own
@@ -70,6 +71,7 @@ def build_site(root: Node, overrides: Sequence[Override], problems: Problems, en
     for camera in cameras:
         key = f"{camera.prefix}.source" if camera.prefix else "source"
         camera.node, camera.source_usable = fill_source(camera.node, key, env, problems)
+    _check_own_models(problems)
     models, model_nodes = load_models(root, [_model_of(camera) for camera in cameras], overrides, problems)
     own = _without(root, *_ELSEWHERE)
     settings = check(SiteSettings, own, problems, elsewhere=_ELSEWHERE)
@@ -86,6 +88,18 @@ def build_site(root: Node, overrides: Sequence[Override], problems: Problems, en
     for index, camera in enumerate(cameras):
         _note_origins(camera.node, ("cameras", index), origins)
     return site.with_origins(origins)
+
+
+def _check_own_models(problems: Problems) -> None:
+    """Refuse a bad folder of the user's own models before models are looked for: none would be known, and each told."""
+    from pipeline.models import store
+
+    try:
+        store.own_folder()
+    except UserError as error:
+        for problem in error.problems:
+            problems.add(Place(""), "", problem)
+        problems.raise_if_any()
 
 
 def _without(node: Node, *keys: str) -> Node:

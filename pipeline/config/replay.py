@@ -12,7 +12,7 @@ from pipeline.config.overrides import parse_overrides
 from pipeline.config.problems import Problems
 from pipeline.config.secrets import escape_variables
 from pipeline.config.site import Site
-from pipeline.config.sources import ASSET, locate
+from pipeline.config.sources import ASSET, NOT_UTF8, is_utf8, locate
 from pipeline.yaml import Node, Place, Scalar
 from stages.errors import UserError
 
@@ -51,6 +51,12 @@ def replay_site(
         _, problem = locate(str(clip), place)
         if problem:
             problems.add(place, "", problem, str(clip))
+    if jsonl is not None and not is_utf8(Path(jsonl)):
+        problems.add(place, "jsonl", NOT_UTF8, str(jsonl))
+    if model is not None and not is_utf8(Path(model)):
+        problems.add(place, "model", NOT_UTF8, model)
+    elif model is not None and "/" in model and not model.lower().endswith((".yaml", ".yml", ".onnx")):
+        problems.add(place, "model", "is no description; a description's path ends in .yaml or .yml", model)
     names = unique_names([clip_name(str(clip)) for clip in clips for _ in range(copies)])
     repeated = [str(clip) for clip in clips for _ in range(copies)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.config.problems import Problems
 from pipeline.config.site import DeviceConfig, SinkConfig, SiteSettings
-from pipeline.config.sources import absolute, is_there
+from pipeline.config.sources import NOT_UTF8, absolute, is_there, is_utf8
 from pipeline.yaml import Node, Place, Step
 from stages.accelerators.registry import check_name
 from stages.errors import UserError
@@ -66,7 +66,11 @@ def _sinks(sinks: Sequence[SinkConfig], root: Node, problems: Problems) -> tuple
         place = _place(root, "sinks", index, "jsonl", "path")
         path = absolute(sink.jsonl.path, place.folder)
         key = f"sinks[{index}].jsonl.path"
-        if str(path) in seen:
+        if not is_utf8(path):
+            problems.add(place, key, NOT_UTF8, sink.jsonl.path)
+        elif sink.jsonl.path == "-":
+            problems.add(place, key, "has no meaning here; write /dev/stdout for the standard output", "-")
+        elif str(path) in seen:
             problem = f"is written by the sink at {seen[str(path)]} too; change one of them"
             problems.add(place, key, problem, sink.jsonl.path)
         elif is_there(path, folder=True):

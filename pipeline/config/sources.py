@@ -14,6 +14,7 @@ from stages.errors import UserError
 
 CAMERA_SCHEMES = ("rtsp", "rtsps")
 ASSET = "asset:"
+NOT_UTF8 = "has a name, or lies in a folder with one, that is not UTF-8; rename it, or make a link to it"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _HOST = re.compile(r"([A-Za-z0-9_.-]{1,255}|\[[0-9a-fA-F:.]{2,64}\])(:([0-9]{1,5}))?")
 
@@ -55,7 +56,18 @@ def locate(url: str, place: Place) -> tuple[str, str | None]:
     if url.startswith(ASSET):
         return _asset(url)
     path = absolute(url, place.folder)
+    if not is_utf8(path):
+        return str(path), NOT_UTF8
     return str(path), file_problem(path, "video file", _relative_to(url, place))
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether ``path`` is text: messages, reports and the libraries that open files know no other names."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _relative_to(text: str, place: Place) -> str:

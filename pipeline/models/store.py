@@ -20,6 +20,7 @@ from stages.errors import UserError
 
 VARIABLE = "CAMPIPE_MODELS"
 SUFFIXES = (".yaml", ".yml")
+SHOWN = 200  # characters of a value in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,14 @@ def own_folder() -> Path | None:
     value = os.environ.get(VARIABLE, "")
     if not value:
         return None
-    folder = Path(value).expanduser().absolute()
-    if not folder.is_dir():
-        raise UserError(f"{VARIABLE} is {value!r}, which is not a folder; name one with your models, or unset it")
-    return folder
+    try:
+        folder = Path(value).expanduser().absolute()
+        if folder.is_dir():
+            return folder
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such user, no permission, no current folder
+        pass
+    shown = repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}…")
+    raise UserError(f"{VARIABLE} is {shown}, which is not a folder; name one with your models, or unset it")
 
 
 def models_cache() -> Path:
@@ -78,7 +83,7 @@ def descriptions() -> dict[str, Path]:
 def find_description(name_or_path: str | Path) -> Path:
     """The YAML file that describes a model, absolute; UserError if there is none.
 
-    Text with a slash or ending in ``.yaml`` or ``.yml`` is a path, relative to the current folder; other is a name.
+    Text ending in ``.yaml`` or ``.yml`` is a path, relative to the current folder; other is a name.
     """
     text = str(name_or_path)
     if text.lower().endswith(".onnx"):
@@ -87,7 +92,13 @@ def find_description(name_or_path: str | Path) -> Path:
             f"A model that campipe knows needs only its name: {', '.join(descriptions())}"
         )
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(SUFFIXES):
-        path = Path(text).expanduser().absolute()
+        if not text.endswith(SUFFIXES):
+            remedy = f"a description's path ends in .yaml or .yml{_did_you_mean(Path(text).name)}"
+            raise UserError(f"model {text[:SHOWN]!r} is neither the name of a model nor a description; {remedy}")
+        try:
+            path = Path(text).expanduser().absolute()
+        except RuntimeError:  # no such user: then it's a file called so
+            path = Path(text).absolute()
         if _is_file(path):
             return path
         raise UserError(f"model {text!r}: there is no such file; check the path{_did_you_mean(path.stem)}")
@@ -108,6 +119,10 @@ def find_file(file: str | Path, folder: Path) -> Path:
         places += [*([own / named] if own else []), models_cache() / named]
     for path in places:
         if _is_file(path):
+            if os.fsencode(path.absolute()).decode(errors="replace") != str(path.absolute()):
+                raise UserError(
+                    f"model file {path} has a name, or a folder, that is not UTF-8; rename it or link to it"
+                )
             return path.absolute()
     if named.is_absolute():
         raise UserError(f"model file {file} does not exist; check `file` in its description")

@@ -55,7 +55,7 @@ def summary(report: RunReport, encoding: str | None = "utf-8") -> str:
         *_costs(report),
         f"messages lost: {report.lost_messages or 'none'}",
     ]
-    if report.stopped_by:
+    if report.stopped_by and not any(problem.startswith("stopped by ") for problem in report.problems):
         lines.append(f"stopped by {report.stopped_by}")
     lines += [f"problem: {printable(redact(problem))}" for problem in report.problems]
     return "\n".join(lines)

@@ -129,12 +129,15 @@ class Supervisor:
         self._spawn: SpawnContext = multiprocessing.get_context("spawn")
         self._parent_read: Connection | None = None
         self._parent_write: Connection | None = None
+        self._server: _ForkServer | None = None
         self._last_tick_ns = 0
 
     def open(self) -> None:
         """Prepare; starts nothing."""
         # The write end stays in this process only: when it dies, however it dies, every worker reads end-of-file.
         self._parent_read, self._parent_write = multiprocessing.Pipe(duplex=False)
+        self._server = _ForkServer(self._run_folder)
+        self._server.open()
         self._forkserver.set_forkserver_preload(PRELOAD)
 
     def add(self, worker: WorkerProcess, now_ns: int) -> None:
@@ -165,9 +168,20 @@ class Supervisor:
             logs.settings(),
         )
         context = self._spawn if worker.spawned else self._forkserver
-        with starting_processes(), _environment(WORKER_ENVIRONMENT):
+        for attempt in (1, 2):
             process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
-            process.start()
+            try:
+                with starting_processes(), _environment(WORKER_ENVIRONMENT):
+                    process.start()
+                break
+            except (EOFError, OSError) as error:
+                if attempt == 1 and isinstance(error, EOFError | ConnectionError | FileNotFoundError):
+                    with contextlib.suppress(OSError):
+                        _stop(forkserver._forkserver)  # it died just now; the next start makes a new one
+                    continue
+                worker.state = "failed"
+                self._on_given_up(worker, f"{worker.name} can't be started: {error or type(error).__name__}")
+                return
         worker.process = process
         worker.pid = process.pid or 0
         with contextlib.suppress(OSError):  # it is dead already, or the kernel is older than 5.3
@@ -306,6 +320,9 @@ class Supervisor:
             if process is not None:
                 self._make_sure(worker)
                 self._reap(process)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         for end in (self._parent_write, self._parent_read):
             if end is not None:
                 end.close()
@@ -328,7 +345,7 @@ def starting_processes() -> Iterator[None]:
     with _starting:
         main_module = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             yield
         finally:
@@ -350,12 +367,49 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
+class _ForkServer:
+    """Whose the forkserver is. One that runs already is the embedding program's: used, and left running.
+
+    Our own has its socket in the run's folder: that path is short enough and goes with the run, however it ends.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._ours = False
+        self._before: object = None
+
+    def open(self) -> None:
+        self._ours = getattr(forkserver._forkserver, "_forkserver_pid", None) is None
+        if self._ours:
+            settings = _process_settings()
+            self._before = settings.get("tempdir")
+            settings["tempdir"] = self._folder
+
+    def close(self) -> None:
+        if self._ours:
+            self._ours = False
+            with contextlib.suppress(OSError):
+                _stop(forkserver._forkserver)
+            _process_settings()["tempdir"] = self._before
+
+
+def _process_settings() -> dict[str, object]:
+    """Where multiprocessing keeps the folder of its sockets; there is no public way to set it."""
+    settings: dict[str, object] = getattr(multiprocessing.current_process(), "_config", {})
+    return settings
+
+
+def _stop(server: object) -> None:
+    stop = getattr(server, "_stop", None)
+    if stop is not None:
+        stop()
+
+
 def stop_forkserver() -> None:
     """End multiprocessing's forkserver and resource tracker of this process; a later run starts them again.
 
     They end by themselves with this process. Programs that embed the engine and count their children may call this.
     """
     for server in (forkserver._forkserver, resource_tracker._resource_tracker):
-        stop = getattr(server, "_stop", None)
-        if stop is not None:
-            stop()
+        with contextlib.suppress(OSError):  # its socket may be gone with its folder
+            _stop(server)

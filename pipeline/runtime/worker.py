@@ -44,9 +44,10 @@ EXIT_FAILED = 4
 
 def main(start: WorkerStart) -> None:
     """Entry point of every worker process."""
-    # Ctrl-C and systemd's SIGTERM reach the whole group; only the engine decides when a worker ends.
+    # Ctrl-C, a closed terminal and systemd's SIGTERM reach the whole group; only the engine decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     faulthandler.enable()
     if start.logs is not None:
         start.logs.apply()

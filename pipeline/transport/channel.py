@@ -7,6 +7,7 @@ that dropped or blocked there would break the ledger.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -15,20 +16,37 @@ from pathlib import Path
 import zmq
 
 from pipeline.transport.codec import decode, encode
+from stages.errors import UserError
 from stages.messages import InternalMessage
 
 _HWM = 100_000
 _SOCKET_NAME = "engine"
+_PREFIX = "campipe-"
 _LONGEST_IPC_PATH = 100  # sun_path holds 108 bytes
 
 
 def run_folder() -> Path:
-    """A new private folder for this run's socket: in XDG_RUNTIME_DIR if there, else TMPDIR, else /tmp if too long."""
+    """A new private folder for this run's sockets: in XDG_RUNTIME_DIR if there, else TMPDIR, else /tmp if too long.
+
+    Workers remove it when the engine is killed. What was left by one that was killed before it had a worker is removed
+    here: the name tells the process that made it.
+    """
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108  mkdtemp makes it 0700
-        if not parent or len(parent) > _LONGEST_IPC_PATH - 30 or not os.access(parent, os.W_OK | os.X_OK):
+        if not parent or len(os.fsencode(parent)) > _LONGEST_IPC_PATH - 50 or not parent.isprintable():
             continue
-        return Path(tempfile.mkdtemp(prefix="campipe-", dir=parent))
-    return Path(tempfile.mkdtemp(prefix="campipe-"))
+        _sweep(Path(parent))
+        with contextlib.suppress(OSError):  # not there, not writable, full: the next one
+            return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    raise UserError("no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders of runs whose process is gone."""
+    with contextlib.suppress(OSError):
+        for folder in parent.glob(f"{_PREFIX}*-*"):
+            pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
+                remove_run_folder(folder)
 
 
 def remove_run_folder(folder: Path) -> None:

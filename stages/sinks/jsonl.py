@@ -59,6 +59,7 @@ class JsonlSink:
         self._created: list[Path] = []  # folders
         self._merge: Merge[bytes] | None = None
         self._spools: list[Spool] = []
+        self._handed = 0  # lines, since ``open``
         self._dead = ""
 
     @property
@@ -100,24 +101,31 @@ class JsonlSink:
             self._remove_folders()
             raise UserError.of(list(dict.fromkeys(problems)))
         self._merge = Merge(self._cameras, self._spool) if self._merged else None
+        self._handed = 0
         self._dead = ""
 
     def take(self, message: ExternalMessage) -> bool:
-        """Write the message, or give False while the reader of a pipe is slow. Raises StageDead on a full disk."""
+        """Write the message, or give False while the reader of a pipe is slow. Raises StageDead on a full disk.
+
+        What is raised tells how many of the lines handed over so far, this one included, are in no file.
+        """
         if self._dead:
             raise StageDead(self._dead)
         if isinstance(message, Heartbeat):
             return True
         wanted = self._status or not isinstance(message, Status)
+        self._handed += wanted
         try:
             if self._merge is not None:
                 if not self._file("").ready:
+                    self._handed -= wanted
                     return False
                 self._merge.put(message, self._packer.line(message) if wanted else None)
                 self._drain(self._merge)
             elif wanted:
                 file = self._file(message.camera if CAMERA in self._path else "")
                 if not file.ready:
+                    self._handed -= 1
                     return False
                 file.append(self._packer.line(message))
         except (StageDead, UserError) as error:
@@ -139,29 +147,33 @@ class JsonlSink:
 
     def close(self, deadline_ns: int) -> str:
         """Write everything, merged lines of cameras that have not ended included."""
-        problems: list[str] = []
+        told = bool(self._dead)  # by the call that met it, with all that is missing
+        failed: StageDead | None = None
         unread = 0
-        if self._merge is not None and not self._dead:
+        if self._merge is not None and not told:
             try:
                 self._finish(self._merge, deadline_ns)
             except StageDead as error:
-                problems.append(str(self._broken(error)))
+                failed = error
             else:
                 unread = self._merge.held
         for file in self._files.values():
             try:
                 unread += file.close(self._left_ms(deadline_ns))
             except StageDead as error:
-                problems.append(str(error))
-        if unread:
-            problems.append(f"{self.name}: {unread} lines were not read in time")
+                failed = failed or error
+        problem = ""
+        if failed is not None and not told:
+            problem = str(self._broken(failed))
+        elif unread and not told:
+            problem = f"{self.name}: {unread} lines were not read in time"
         for spool in self._spools:
             spool.close()
         self._spools.clear()
         self._merge = None
         self._files.clear()
         self._remove_folders()
-        return "; ".join(problems)
+        return problem
 
     def _drain(self, merge: Merge[bytes]) -> None:
         """Write merged lines, as many as one call may and a pipe's reader takes."""
@@ -187,9 +199,12 @@ class JsonlSink:
 
     def _broken(self, error: StageDead | UserError) -> StageDead:
         """The last word of this sink, which lines that wait to be merged do not survive."""
-        held = self._merge.held if self._merge is not None else 0
-        waited = f"{held} {'line that waited for other cameras is' if held == 1 else 'lines that waited are'} missing"
-        self._dead = f"{error}; {waited} at the end of {self._path}" if held else str(error)
+        for file in self._files.values():
+            with contextlib.suppress(StageDead):  # one word is enough: what it could not write is counted below
+                file.flush()
+        missing = self._handed - sum(file.written for file in self._files.values())
+        lines = f"; {missing} {'line is' if missing == 1 else 'lines are'} missing at the end of {self._path}"
+        self._dead = f"{error}{lines}" if missing else str(error)
         return StageDead(self._dead)
 
     def _spool(self) -> Spool:

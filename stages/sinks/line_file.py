@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -39,6 +40,7 @@ class LineFile:
         self._size = 0  # of the file as far as it is written
         self._number = 0  # of the last file rotated away
         self._buffer = bytearray()
+        self.written = 0  # lines that are in the file whole, since ``open``
 
     def open(self) -> None:
         """Open, so that a mistake shows at the start; raises UserError."""
@@ -69,6 +71,7 @@ class LineFile:
         # O_NONBLOCK: a pipe without reader, or a full one, must not stop the run here. It means nothing for files.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         self._begun = self._created = False
+        self.written = 0
         try:
             self._fd = os.open(self.path, flags)
         except FileNotFoundError:
@@ -111,7 +114,10 @@ class LineFile:
         return len(self._buffer) < BUFFER_BYTES or self.flush()
 
     def append(self, line: bytes) -> None:
-        """Take a line, its end included. Raises StageDead when the file can't be written any more."""
+        """Take a line, its end included. Raises StageDead when the file can't be written any more.
+
+        How many lines are missing then is for the caller to tell, from ``written``: it may hold some too.
+        """
         self.begin()
         if self._must_rotate(len(line)):
             self.flush()
@@ -127,7 +133,7 @@ class LineFile:
         """Write what is held; False when not all could be written without blocking. Raises StageDead."""
         if not self._buffer or self._fd < 0:
             return True
-        written = 0
+        written = 0  # bytes
         try:
             while written < len(self._buffer):
                 with memoryview(self._buffer) as view:
@@ -172,25 +178,23 @@ class LineFile:
         )  # a zero byte
 
     def _settle(self, written: int) -> None:
+        self.written += self._buffer.count(b"\n", 0, written)
         del self._buffer[:written]
         self._size += written
 
     def _failed(self, error: OSError, written: int) -> StageDead:
         """Take back the part of a line that was written, so that the file stays readable to its end."""
+        self.written += self._buffer.count(b"\n", 0, written)
         whole = self._buffer.rfind(b"\n", 0, written) + 1
-        lost = self._buffer.count(b"\n", whole)
         if self._regular and whole < written:
-            try:
+            with contextlib.suppress(OSError):  # the torn line stays; nothing more can be done on a broken disk
                 os.ftruncate(self._fd, self._size + whole)
-            except OSError:
-                lost += 1  # the torn line stays; nothing more can be done on a broken disk
         self.abandon()
-        return self._dead(error, lost)
+        return self._dead(error)
 
-    def _dead(self, error: OSError, lost: int = 0) -> StageDead:
+    def _dead(self, error: OSError) -> StageDead:
         what = "nobody reads it any more" if error.errno == errno.EPIPE else explain(error, self.path)
-        tail = f"; {lost} {'line is' if lost == 1 else 'lines are'} missing at its end" if lost else ""
-        return StageDead(f"can't go on writing to {self.path}: {what}{tail}")
+        return StageDead(f"can't go on writing to {self.path}: {what}")
 
     def _must_rotate(self, more: int) -> bool:
         held = self._size + len(self._buffer)

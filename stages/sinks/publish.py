@@ -159,10 +159,7 @@ class PublishSink:
     def service(self) -> None:
         """Count subscribers, and look whether full ones keep up again."""
         self._open_socket()
-        try:
-            self._audience.look()
-        except zmq.ZMQError as error:
-            raise StageDead(f"{self.name}: {error}") from error
+        self._audience.look()
         self._marks.advance()
         if self._clock_ns() >= self._joined_ns:
             self._send_early_beat()

@@ -97,26 +97,41 @@ def test_a_port_in_use_is_refused_before_anything_is_decoded(
     assert address in line
 
 
-def test_an_interrupt_drains_and_is_told(media_dir: Path, tmp_path: Path) -> None:
-    arguments = ["replay", str(media_dir / "street.mp4"), "--set", "camera.street.source.loop=true", "--every", "0.1"]
+@pytest.mark.parametrize(
+    ("setting", "number", "status"),
+    [
+        ("source.loop=true", signal.SIGINT, 0),  # has no end that was missed
+        ("source.pace=realtime", signal.SIGINT, 1),
+        ("source.pace=realtime", signal.SIGHUP, 1),
+    ],
+)
+def test_an_interrupt_drains_and_is_told(
+    media_dir: Path, tmp_path: Path, setting: str, number: signal.Signals, status: int
+) -> None:
+    arguments = ["replay", str(media_dir / "street.mp4"), "--set", f"camera.street.{setting}", "--every", "0.1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *arguments, "--report", str(tmp_path / "r.json")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRON,
+        start_new_session=True,
     )
     assert process.stderr is not None
     for line in process.stderr:
         if re.search(r"street: streaming .* [1-9]\d* published", line):
             break
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, number)  # as a terminal does: to the workers as well
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "stopping: SIGINT" in err
+    assert process.returncode == status
+    assert f"stopping: {number.name}" in err
     assert "street: stopped on request" in out
-    assert "stopped by SIGINT" in out
-    ledger = json.loads((tmp_path / "r.json").read_text())["cameras"]["street"]["ledger"]
+    assert f"stopped by {number.name}" in out
+    assert ("not the whole recording was played" in out) == bool(status)
+    assert "restart" not in err
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["exit_status"] == status
+    ledger = report["cameras"]["street"]["ledger"]
     assert ledger["decoded"] == ledger["published"] > 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import signal
@@ -104,6 +105,41 @@ def test_the_summary_goes_to_stdout_and_the_report_to_its_file(
     assert drive.run_to_end(arguments("--report", str(path)), lambda: PLAN) == 0
     assert "gate-1: played to its end" in capsys.readouterr().out
     assert json.loads(path.read_text())["cameras"]["gate-1"]["ledger"]["published"] == 3
+
+
+def stopped(cause: str = "stopped", decoded: int = 3, dropped: int = 0) -> RunReport:
+    report = result("ended", stopped_by="SIGTERM")
+    camera = report.cameras["gate-1"]
+    camera.cause = cause
+    causes = {"stopped": dropped} if dropped else {}
+    camera.ledger = LedgerEntry(decoded=decoded, published=decoded - dropped, dropped=causes, in_flight=0)
+    return report
+
+
+LOOP = dataclasses.replace(PLAN, cameras=(dataclasses.replace(PLAN.cameras[0], loop=True),))
+
+
+@pytest.mark.parametrize(
+    ("report", "plan", "whole", "problem"),
+    [
+        (stopped(), PLAN, False, None),
+        (stopped(), PLAN, True, "stopped by SIGTERM: not the whole recording was played"),
+        (stopped("ended"), PLAN, True, None),
+        (stopped("limit"), PLAN, True, None),
+        (stopped(), LOOP, True, None),
+        (stopped(dropped=1), PLAN, False, "stopped by SIGTERM: 1 decoded frame was dropped"),
+        (stopped(dropped=2), LOOP, True, "stopped by SIGTERM: 2 decoded frames were dropped"),
+        (stopped(decoded=0), PLAN, False, "stopped by SIGTERM: before a single frame was decoded"),
+        (result(), PLAN, True, None),
+    ],
+)
+def test_a_run_that_was_stopped_half_way_counts_as_done(
+    report: RunReport, plan: RunPlan, whole: bool, problem: str | None
+) -> None:
+    report.problems = []
+    drive.judge_stop(report, plan, whole=whole)
+    assert report.problems == ([problem] if problem else [])
+    assert report.exit_status == (1 if problem else 0)
 
 
 def test_a_failed_run_has_exit_1_and_a_report(acting: Acting, tmp_path: Path) -> None:

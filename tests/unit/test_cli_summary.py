@@ -136,10 +136,10 @@ def test_columns_line_up() -> None:
 
 def test_the_report_file_is_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    path.write_text("old")
+    path.write_text("{}")
     file = ReportFile(str(path))
     file.check()
-    assert path.read_text() == "old"
+    assert path.read_text() == "{}"
     file.write(run_report({"a": camera()}).to_json())
     assert json.loads(path.read_text())["cameras"]["a"]["ledger"]["decoded"] == 10
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]

@@ -121,7 +121,7 @@ def test_home_is_known(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("sinks: {jsonl: /x/out.jsonl}", "sinks.0.jsonl.path", "/x/out.jsonl"),
         ("sinks: [{jsonl: {path: '/x/{camera}', rotate_mb: 1}}]", "sinks.0.jsonl.rotate_mb", 1.0),
         ("limits: {shared_memory_mb: 64}", "limits.shared_memory_mb", 64),
-        ("limits:", "limits.restarts", 5),
+        ("limits:", "limits.restarts", 10),
         ("batch: {max_wait_ms: 0}", "batch.max_wait_ms", 0.0),
     ],
 )

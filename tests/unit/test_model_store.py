@@ -148,12 +148,13 @@ def test_description_by_path(tmp_path: Path, cache: Path, monkeypatch: pytest.Mo
         ("", "model '' is not known"),
         ("coco-ssd.yaml", "there is no such file; check the path (did you mean 'coco-ssd'?)"),
         ("nowhere/gates.yaml", "'nowhere/gates.yaml': there is no such file"),
-        ("/tmp", "there is no such file"),
+        ("/tmp", "'/tmp' is neither the name of a model nor a description"),
         ("yolox_nano.onnx", "name the YAML that describes it"),
         ("n" * 5000, "is not known"),
-        ("a/" + "n" * 5000, "there is no such file"),
+        ("a/" + "n" * 5000, "is neither the name of a model nor a description"),
         ("a\0b", "is not known"),
-        ("../models/coco-ssd", "there is no such file"),
+        ("../models/coco-ssd", "path ends in .yaml or .yml (did you mean 'coco-ssd'?)"),
+        ("../models/coco-ssd.yaml", "there is no such file"),
     ],
 )
 def test_unknown_model_gets_a_suggestion(cache: Path, name: str, says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
+from stages.sinks.encode import Packer
 from stages.sinks.jsonl import JsonlSink
 from stages.sinks.sink import Occupied
 
@@ -54,6 +56,14 @@ def make() -> Iterator[Callable[..., JsonlSink]]:
     yield make
     for sink in made:
         sink.close(0)
+
+
+@pytest.fixture
+def file_limit() -> Iterator[Callable[[int], None]]:
+    """Sets the size at which files stop growing, as on a full disk, in the middle of a line too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -395,6 +405,85 @@ def test_a_disk_that_becomes_full_in_the_middle_of_a_line_leaves_whole_lines_onl
     assert [line["seq"] for line in lines(path)] == [0, 1]
 
 
+def missing(said: str) -> int:
+    [number] = re.findall(r"; (\d+) lines? (?:is|are) missing at the end of", said)
+    return int(number)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("room_lines", [0, 7, 500, 901])
+def test_a_full_disk_met_by_any_call_counts_every_line_handed_over_that_is_not_in_the_file(
+    tmp_path: Path, make: Any, file_limit: Any, merged: bool, room_lines: int
+) -> None:
+    path = tmp_path / "x.jsonl"
+    sink = make(path, ("a", "b"), merged=merged)
+    size = len(Packer().line(detections(100)))
+    file_limit(room_lines * size + size // 2)
+    handed = 0
+
+    def go_on() -> None:
+        nonlocal handed
+        for seq in range(3000):
+            for camera in ("a", "b") if seq < 1000 else ("a",):  # then those of a wait for b, if merged
+                handed += 1
+                sink.take(detections(seq, camera))
+            if seq % 300 == 299:
+                sink.service()
+
+    with pytest.raises(StageDead) as error:
+        go_on()
+    assert sink.close(soon()) == ""
+    assert handed - missing(str(error.value)) == len(lines(path))
+    assert len(lines(path)) >= room_lines * 9 // 10  # some lines are a little longer
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_disk_that_is_full_at_the_end_counts_every_line(
+    tmp_path: Path, make: Any, file_limit: Any, merged: bool
+) -> None:
+    path = tmp_path / "x.jsonl"
+    sink = make(path, ("a", "b"), merged=merged)
+    for seq in range(1200):  # without b's end, those wait if merged
+        sink.take(detections(seq, "a"))
+    file_limit(1000 * len(Packer().line(detections(100))))
+    said = sink.close(soon())
+    assert 1200 - missing(said) == len(lines(path))
+    assert sink.close(soon()) == ""
+
+
+def test_a_full_disk_under_one_file_per_camera_counts_those_of_every_camera_once(
+    tmp_path: Path, make: Any, file_limit: Any
+) -> None:
+    sink = make(tmp_path / "{camera}.jsonl", ("a", "b", "c"))
+    for seq in range(5):
+        for camera in ("a", "b", "c"):
+            sink.take(detections(seq, camera))
+    sink.take(detections(5, "b"))
+    file_limit(2 * len(Packer().line(detections(1))) + 5)
+    with pytest.raises(StageDead, match=r"a\.jsonl: ") as error:
+        sink.service()
+    assert missing(str(error.value)) == 16 - 3 * 2
+    assert sink.close(soon()) == ""
+    assert [len(lines(tmp_path / f"{camera}.jsonl")) for camera in "abc"] == [2, 2, 2]
+
+
+def test_a_file_that_cannot_be_rotated_counts_the_line_that_met_it(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(tmp_path / "x.jsonl", rotate_bytes=2 * len(Packer().line(detections(1))))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", full)
+    for seq in range(2):
+        sink.take(detections(seq))
+    with pytest.raises(StageDead, match="the disk is full; free some space; 1 line is missing at the end of"):
+        sink.take(detections(2))
+    assert sink.close(soon()) == ""
+    assert [line["seq"] for line in lines(tmp_path / "x.jsonl")] == [0, 1]
+
+
 def test_a_pipe_whose_reader_is_slow_makes_the_run_wait_and_loses_nothing(tmp_path: Path, make: Any) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -511,7 +600,7 @@ def test_a_disk_that_is_full_of_waiting_lines_is_told_with_their_number(
     with pytest.raises(StageDead, match=r"no room in .* the disk is full; free some space") as error:
         go_on()
     # a 0 and b 0 are written: of a's lines those after it are missing, the one that met the full disk included
-    assert f"; {taken} lines that waited are missing at the end of {tmp_path / 'x.jsonl'}" in str(error.value)
+    assert f"; {taken} lines are missing at the end of {tmp_path / 'x.jsonl'}" in str(error.value)
     with pytest.raises(StageDead):
         sink.take(detections(taken, "a"))
     assert sink.close(soon()) == ""

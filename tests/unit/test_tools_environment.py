@@ -334,6 +334,7 @@ def test_wheel_that_cannot_be_imported_is_told(setup: Setup) -> None:
     ("log", "said"),
     [
         ("NewConnectionError('[Errno -3]')\nERROR: No matching distribution found for x", "registry cannot be reached"),
+        ("W: Failed to fetch http://mirror/x  Temporary failure resolving 'mirror'", "registry cannot be reached"),
         ("Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", "PIP_CERT"),
         ("Could not find a suitable TLS CA certificate bundle, invalid path: /etc/ssl/certs/x", "ca-certificates"),
         ("ERROR: No matching distribution found for onnxruntime<2,>=1.18", "no ready-built onnxruntime that fits"),

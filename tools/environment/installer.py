@@ -156,7 +156,7 @@ class Installer:
         errors = "\n".join(re.findall(r"^(?:E|ERROR): .*", log, re.MULTILINE))
         raise Refused(
             f"{sys.executable} comes without pip and ensurepip, and none could be had here; remedy:  {remedy}\n"
-            + (self._explain(log) or last_lines(errors, 3))
+            + last_lines(self._explain(log) or errors, 3)
         )
 
     def _has_pip(self) -> bool:

@@ -42,8 +42,9 @@ PIP_EXPLANATIONS = {
         "file with PIP_CERT=/file"
     ),
     (
-        r"NewConnectionError|NameResolutionError|Temporary failure in name|Name or service not known|timed out"
+        r"NewConnectionError|NameResolutionError|Temporary failure (in name|resolving)|Name or service not known"
         r"|Network is unreachable|No route to host|Connection refused|ProxyError|Connection reset|RemoteDisconnected"
+        r"|Could not (connect to|resolve)|Unable to connect to|timed out"
     ): (
         "the package registry cannot be reached; check the network, or name a registry with PIP_INDEX_URL or a proxy "
         "with HTTPS_PROXY"

@@ -1,0 +1,109 @@
+"""Where a run puts its sockets: odd temporary folders, killed parents, too few descriptors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.transport import channel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(media_dir: Path, *more: str) -> list[str]:
+    clip = str(media_dir / "street.mp4")
+    return [sys.executable, "-P", "-m", "pipeline", "replay", clip, "--device", "canned:0", "--max-frames", "3", *more]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+
+
+@pytest.mark.parametrize("name", ["t" * 200, "ü" * 60, "with space", "gone"])
+def test_odd_temporary_folders(name: str, media_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    if name != "gone":
+        folder.mkdir()
+    settings = environment(TMPDIR=str(folder))
+    settings.pop("XDG_RUNTIME_DIR", None)
+    done = subprocess.run(command(media_dir), env=settings, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_a_parent_killed_while_it_starts_leaves_nothing_for_long(
+    media_dir: Path, tmp_path: Path, run_folder: Path
+) -> None:
+    for delay_s in (0.15, 0.3, 0.45, 0.6, 0.9):
+        run = subprocess.Popen(
+            command(media_dir, "--copies", "2"),
+            env=environment(TMPDIR=str(tmp_path)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(delay_s)
+        family = psutil.Process(run.pid).children(recursive=True)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        _, alive = psutil.wait_procs(family, timeout=3)
+        assert not alive
+    assert list(tmp_path.iterdir()) == []
+    done = subprocess.run(command(media_dir), env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert list(run_folder.iterdir()) == [], "what a killed run could not remove, the next one does"
+
+
+def test_folders_of_the_living_are_not_swept(run_folder: Path) -> None:
+    mine = run_folder / f"campipe-{os.getpid()}-abc"
+    dead = run_folder / "campipe-4194304999-abc"
+    other = run_folder / "campipe-notes"
+    for folder in (mine, dead, other):
+        folder.mkdir()
+    made = channel.run_folder()
+    assert mine.exists()
+    assert other.exists()
+    assert not dead.exists()
+    channel.remove_run_folder(made)
+    for folder in (mine, other):
+        folder.rmdir()
+
+
+def test_the_forkserver_killed_while_workers_start_is_no_internal_error(media_dir: Path) -> None:
+    for _ in range(3):
+        run = subprocess.Popen(
+            command(media_dir, "--copies", "3"),
+            env=environment(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 20
+        killed = False
+        while not killed and time.monotonic() < deadline and run.poll() is None:
+            for child in psutil.Process(run.pid).children():
+                try:
+                    if any("forkserver" in part for part in child.cmdline()):
+                        time.sleep(0.1)
+                        child.kill()
+                        killed = True
+                except psutil.Error:
+                    continue
+        _, errors = run.communicate(timeout=60)
+        assert "internal error" not in errors
+        assert "Traceback" not in errors
+        assert run.returncode == 0, errors
+
+
+def test_too_few_descriptors_are_told_before_anything_starts(media_dir: Path) -> None:
+    limited = ["bash", "-c", 'ulimit -n 100; exec "$@"', "-", *command(media_dir, "--copies", "30")]
+    done = subprocess.run(limited, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "too few file descriptors" in done.stderr
+    assert "ulimit -n" in done.stderr
