@@ -51,6 +51,7 @@ class Outlet:
                         return moved
                 except StageDead as error:
                     self._broken(sink, error)
+                    self._missed[sink.name] = -1  # the message in hand is counted below, and by the sink already
                 else:
                     self._taken_by += 1
             self._taken_by = 0

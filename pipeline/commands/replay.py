@@ -31,8 +31,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "workers or other recordings. Each recording plays the part of a camera that is called after its file "
         "(street.mp4: street, a second one street-2).",
         epilog="Exit status: 0 every recording was played to its end, 1 failed or stopped before that (what was "
-        "decoded is delivered all the same), 2 refused input.\n\nNothing is published unless --publish says where: a replay "
-        "beside a running site must not take its port, nor mix into what its subscribers see.\n\nExamples:\n"
+        "decoded is delivered all the same), 2 refused input.\n\nNothing is published unless --publish says where: a "
+        "replay beside a running site must not take its port, nor mix into what its subscribers see.\n\nExamples:\n"
         "  campipe replay street.mp4\n"
         "  campipe replay *.mp4 --jsonl found.jsonl --report report.json\n"
         "  campipe replay street.mp4 --copies 4 --executors 2 --batch 8\n"

@@ -46,6 +46,7 @@ class Answer:
     wrong_place: bool = False
     chunked: bool = False
     delay_s: float = 0.0  # after each block
+    hold_at: int | None = None  # block after which the server waits for `go_on`
     mute: bool = False
 
 
@@ -56,6 +57,7 @@ class Server:
     url: str = ""
     answers: list[Answer] = field(default_factory=list)
     ranges_asked: list[str | None] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
 
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         asked = request.headers.get("Range")
@@ -85,6 +87,8 @@ class Server:
         for block in range(0, len(rest[: answer.cut]), 1 << 14):
             request.wfile.write(rest[: answer.cut][block : block + (1 << 14)])
             time.sleep(answer.delay_s)
+            if answer.hold_at is not None and block >> 14 >= answer.hold_at:
+                self.go_on.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +404,7 @@ def test_two_processes_at_once_download_once(server: Server, tmp_path: Path) -> 
 
 
 def test_killed_fetcher_leaves_a_part_that_the_waiting_one_resumes(server: Server, tmp_path: Path) -> None:
-    server.answers = [Answer(delay_s=0.2)]
+    server.answers = [Answer(hold_at=2)]
     first = start(server, tmp_path)
     assert first.stdout is not None
     for _ in range(3):
@@ -409,6 +413,7 @@ def test_killed_fetcher_leaves_a_part_that_the_waiting_one_resumes(server: Serve
     assert second.stdout is not None
     assert "another process" in second.stdout.readline()
     first.kill()
+    server.go_on.set()
     first.communicate(timeout=30)
     second.communicate(timeout=30)
     assert second.returncode == 0
