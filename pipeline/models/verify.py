@@ -214,6 +214,8 @@ def draw(paths: Sequence[str], found: Sequence[Found], model: ModelSpec, out: st
         target = Path(out).expanduser()
         if len(paths) > 1:
             target = target.with_stem(f"{target.stem}-{number}")
+        if target.exists() and any(target.samefile(other) for other in paths if Path(other).exists()):
+            raise UserError(f"--out {target}: is one of the pictures that were looked at; name another file")
         try:
             encoded, data = cv2.imencode(target.suffix or ".", picture)
         except cv2.error:

@@ -49,7 +49,7 @@ nms: {workers: 3}
 publish: {bind: 'tcp://*:1', hwm: 2, trace: true, heartbeat_ms: 60, join_ms: 4, stall_ms: 5, linger_ms: 6}
 sinks: [{jsonl: {path: '/x/{camera}', rotate_mb: 0.5, status: true}}, {jsonl: {path: /y, merged: true}}]
 limits:
-  {shared_memory_mb: 2, start_ms: 101, stop_ms: 102, hang_ms: 103, restarts: 4, restart_window_ms: 5000, quarantine: /q}
+  {shared_memory_mb: 2, start_ms: 101, stop_ms: 102, hang_ms: 3103, restarts: 4, restart_window_ms: 5000, quarantine: /q}
 cameras:
 - name: a
   source: {url: clip.mp4, loop: true, pace: realtime, recorded_at: 2026-05-01T00:00:00.000001Z, max_frames: 9, track: 1}
@@ -95,7 +95,7 @@ cameras:
     assert resolved.nms_workers == 3
     assert resolved.publish == PublishPlan("tcp://*:1", 2, True, 60, 4, 5, 6)
     assert resolved.jsonl == (JsonlPlan("/x/{camera}", 1 << 19, False, True), JsonlPlan("/y", None, True, False))
-    assert resolved.limits == Limits(2 << 20, 101, 102, 103, 4, 5000, "/q")
+    assert resolved.limits == Limits(2 << 20, 101, 102, 3103, 4, 5000, "/q")
     [model] = resolved.models
     assert (model.name, model.path, model.sha256) == ("m", str(here / "m.onnx"), "")
     assert (model.width, model.height, model.channels, model.input_layout) == (64, 32, "bgr", "nchw")

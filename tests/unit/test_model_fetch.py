@@ -404,10 +404,10 @@ def test_two_processes_at_once_download_once(server: Server, tmp_path: Path) -> 
 
 
 def test_killed_fetcher_leaves_a_part_that_the_waiting_one_resumes(server: Server, tmp_path: Path) -> None:
-    server.answers = [Answer(hold_at=2)]
+    server.answers = [Answer(delay_s=0.05, hold_at=3)]
     first = start(server, tmp_path)
     assert first.stdout is not None
-    for _ in range(3):
+    for _ in range(2):
         assert first.stdout.readline() == "p\n"
     second = start(server, tmp_path)
     assert second.stdout is not None
