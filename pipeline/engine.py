@@ -48,6 +48,8 @@ from stages.sinks.sink import Sink
 LOG = logging.getLogger("campipe.engine")
 MESSAGES_PER_TURN = 2000  # then the sinks and timers get their turn
 LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
+IDLE_CHORES_NS = 30_000_000  # and, when no message comes, this much later
+CHORES_NS = 20_000_000  # restarts, hangs, subscribers, heartbeat: looked at this often, not with every message
 LAST_WORDS_NS = 30_000_000  # for what a dead worker sent to arrive
 RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be
 REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
@@ -69,6 +71,7 @@ class Engine:
         self._on_snapshot = on_snapshot
         self._snapshot_every_ns = snapshot_every_ms * 1_000_000
         self._next_snapshot_ns = 0
+        self._next_chores_ns = 0
         self._problems: list[str] = []
         self._refusals: list[str] = []
         self._refused_ns: int | None = None
@@ -227,22 +230,25 @@ class Engine:
         self._wait(deadline_ns)
         self._receive()
         now_ns = time.monotonic_ns()
-        self._supervisor.tick(now_ns)
-        for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
-            self._supervisor.kill_for_hang(self._endpoints[name], now_ns)
+        if now_ns >= self._next_chores_ns:
+            self._next_chores_ns = now_ns + CHORES_NS
+            self._supervisor.tick(now_ns)
+            for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
+                self._supervisor.kill_for_hang(self._endpoints[name], now_ns)
+            self._outlet.service(self.dispatcher, now_ns, time.time_ns())
         self.dispatcher.pump(now_ns)
         if self._outlet.deliver(self.dispatcher):
             self.dispatcher.pump(now_ns)  # batches that waited for slow sinks may start
         self._send()
-        self._outlet.service(self.dispatcher, now_ns, time.time_ns())
         self._snapshot(now_ns)
 
     def _wait(self, deadline_ns: int | None) -> None:
         now_ns = time.monotonic_ns()
+        restart_ns = self._supervisor.next_due_ns()
         dues = [
-            self._outlet.next_due_ns(now_ns),
+            self._outlet.next_due_ns(now_ns) if self._outlet.blocked else self._next_chores_ns + IDLE_CHORES_NS,
             self.dispatcher.next_due_ns(),
-            self._supervisor.next_due_ns(),
+            None if restart_ns is None else max(restart_ns, self._next_chores_ns),
             deadline_ns,
             self._next_snapshot_ns if self._on_snapshot else None,
         ]

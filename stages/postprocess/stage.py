@@ -63,6 +63,9 @@ class Postprocess:
         self._max_batch = max_batch
         self._clock_ns = clock_ns
         self._heads: dict[str, Head] = {}
+        self._detailed: dict[
+            str, DetailedHead
+        ] = {}  # those of them that give more than boxes; asked per frame, so kept
         self._geometries: dict[str, tuple[tuple[str, int, int], Geometry]] = {}
         self._groups: dict[str, NDArray[np.int32]] = {}
 
@@ -80,6 +83,7 @@ class Postprocess:
         if problems:
             raise UserError.of(problems)
         self._heads = heads
+        self._detailed = {name: head for name, head in heads.items() if isinstance(head, DetailedHead)}
 
     def add_camera(self, camera: CameraSpec) -> None:
         """Take a camera, or a new description of one, at run time. Raises UserError as ``open`` does."""
@@ -120,6 +124,7 @@ class Postprocess:
     def close(self) -> None:
         """Forget everything of models and cameras; the rings belong to whoever made them."""
         self._heads = {}
+        self._detailed = {}
         self._geometries = {}
         self._groups = {}
 
@@ -201,9 +206,10 @@ class Postprocess:
             cut_before,
             max(len(scores) - camera.max_objects, 0),
         )
-        if not len(kept) or not isinstance(head, DetailedHead):
+        detailed = self._detailed.get(task.model)
+        if detailed is None or not len(kept):
             return objects
-        details = head.details(rows, found, kept, boxes[keep], lies)
+        details = detailed.details(rows, found, kept, boxes[keep], lies)
         self._check(task)  # masks are made of the outputs, which must still be this frame's
         return msgspec.structs.replace(
             objects,
