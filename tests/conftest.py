@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +27,13 @@ def shared_dir() -> Path:
     if not (folder / "models").is_dir():
         pytest.skip(f"needs the data folder {folder.name} beside the checkout, or CAMPIPE_SHARED naming it")
     return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+    """A test that plays a full disk by limiting the size of files must not limit the report of pytest itself."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        return (yield)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -72,7 +72,7 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], li
     import multiprocessing
 
     from pipeline.runtime.isolated import call_in_process
-    from pipeline.runtime.supervisor import stop_forkserver
+    from pipeline.runtime.starting import stop_forkserver
     from stages.decode.probe import probe
 
     spawn = multiprocessing.get_context("spawn")

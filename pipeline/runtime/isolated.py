@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ParamSpec, TypeVar
 
-from pipeline.runtime.supervisor import starting_processes
+from pipeline.runtime.starting import starting_processes
 from stages.errors import UserError
 
 P = ParamSpec("P")

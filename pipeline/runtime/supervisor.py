@@ -11,18 +11,16 @@ import multiprocessing
 import os
 import select
 import signal
-import sys
-import threading
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 
 from pipeline.observe import logs
 from pipeline.runtime.policy import RestartPolicy
+from pipeline.runtime.starting import RunForkServer, environment, starting_processes, stop_server
 from pipeline.runtime.work import Work, WorkerStart
 from pipeline.runtime.worker import main as worker_main
 from stages.messages import WorkerStats
@@ -129,14 +127,14 @@ class Supervisor:
         self._spawn: SpawnContext = multiprocessing.get_context("spawn")
         self._parent_read: Connection | None = None
         self._parent_write: Connection | None = None
-        self._server: _ForkServer | None = None
+        self._server: RunForkServer | None = None
         self._last_tick_ns = 0
 
     def open(self) -> None:
         """Prepare; starts nothing."""
         # The write end stays in this process only: when it dies, however it dies, every worker reads end-of-file.
         self._parent_read, self._parent_write = multiprocessing.Pipe(duplex=False)
-        self._server = _ForkServer(self._run_folder)
+        self._server = RunForkServer(self._run_folder)
         self._server.open()
         self._forkserver.set_forkserver_preload(PRELOAD)
 
@@ -171,13 +169,13 @@ class Supervisor:
         for attempt in (1, 2):
             process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
             try:
-                with starting_processes(), _environment(WORKER_ENVIRONMENT):
+                with starting_processes(), environment(WORKER_ENVIRONMENT):
                     process.start()
                 break
             except (EOFError, OSError) as error:
                 if attempt == 1 and isinstance(error, EOFError | ConnectionError | FileNotFoundError):
                     with contextlib.suppress(OSError):
-                        _stop(forkserver._forkserver)  # it died just now; the next start makes a new one
+                        stop_server(forkserver._forkserver)  # it died just now; the next start makes a new one
                     continue
                 worker.state = "failed"
                 self._on_given_up(worker, f"{worker.name} can't be started: {error or type(error).__name__}")
@@ -327,89 +325,3 @@ class Supervisor:
             if end is not None:
                 end.close()
         self._parent_read = self._parent_write = None
-
-
-_starting = threading.RLock()
-
-
-@contextlib.contextmanager
-def starting_processes() -> Iterator[None]:
-    """Around ``process.start()``: workers know nothing of the caller's main module, and stop signals do not hit them.
-
-    multiprocessing would import the main module in every worker: they need nothing of it, it costs memory and time, and
-    a script without ``if __name__ == '__main__'`` would start itself again. And until a worker has set its own handler,
-    a Ctrl-C, which goes to the whole group, would end it with a traceback; a SIGTERM to the group would end workers
-    and forkserver in the middle of a drain. They are born with both blocked: the engine alone decides when they end.
-    """
-    resource_tracker.ensure_running()  # unblocks SIGINT when it starts its process: so before it is blocked
-    with _starting:
-        main_module = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = main_module
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-@contextlib.contextmanager
-def _environment(settings: dict[str, str]) -> Iterator[None]:
-    before = {key: os.environ.get(key) for key in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
-
-
-class _ForkServer:
-    """Whose the forkserver is. One that runs already is the embedding program's: used, and left running.
-
-    Our own has its socket in the run's folder: that path is short enough and goes with the run, however it ends.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._ours = False
-        self._before: object = None
-
-    def open(self) -> None:
-        self._ours = getattr(forkserver._forkserver, "_forkserver_pid", None) is None
-        if self._ours:
-            settings = _process_settings()
-            self._before = settings.get("tempdir")
-            settings["tempdir"] = self._folder
-
-    def close(self) -> None:
-        if self._ours:
-            self._ours = False
-            with contextlib.suppress(OSError):
-                _stop(forkserver._forkserver)
-            _process_settings()["tempdir"] = self._before
-
-
-def _process_settings() -> dict[str, object]:
-    """Where multiprocessing keeps the folder of its sockets; there is no public way to set it."""
-    settings: dict[str, object] = getattr(multiprocessing.current_process(), "_config", {})
-    return settings
-
-
-def _stop(server: object) -> None:
-    stop = getattr(server, "_stop", None)
-    if stop is not None:
-        stop()
-
-
-def stop_forkserver() -> None:
-    """End multiprocessing's forkserver and resource tracker of this process; a later run starts them again.
-
-    They end by themselves with this process. Programs that embed the engine and count their children may call this.
-    """
-    for server in (forkserver._forkserver, resource_tracker._resource_tracker):
-        with contextlib.suppress(OSError):  # its socket may be gone with its folder
-            _stop(server)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.runtime.supervisor import stop_forkserver
+from pipeline.runtime.starting import stop_forkserver
 
 SETTLE_S = 5.0
 

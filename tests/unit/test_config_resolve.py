@@ -49,7 +49,8 @@ nms: {workers: 3}
 publish: {bind: 'tcp://*:1', hwm: 2, trace: true, heartbeat_ms: 60, join_ms: 4, stall_ms: 5, linger_ms: 6}
 sinks: [{jsonl: {path: '/x/{camera}', rotate_mb: 0.5, status: true}}, {jsonl: {path: /y, merged: true}}]
 limits:
-  {shared_memory_mb: 2, start_ms: 101, stop_ms: 102, hang_ms: 3103, restarts: 4, restart_window_ms: 5000, quarantine: /q}
+  {shared_memory_mb: 2, start_ms: 101, stop_ms: 102, hang_ms: 3103, restarts: 4, restart_window_ms: 5000,
+   quarantine: /q}
 cameras:
 - name: a
   source: {url: clip.mp4, loop: true, pace: realtime, recorded_at: 2026-05-01T00:00:00.000001Z, max_frames: 9, track: 1}

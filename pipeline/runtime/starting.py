@@ -1,0 +1,102 @@
+"""Owns how worker processes come into being: forkserver, environment, signals and modules. Supervises none."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from multiprocessing import forkserver, resource_tracker
+
+_starting = threading.RLock()
+
+
+@contextlib.contextmanager
+def starting_processes() -> Iterator[None]:
+    """Around ``process.start()``: workers know nothing of the caller's main module, and stop signals do not hit them.
+
+    multiprocessing would import the main module in every worker: they need nothing of it, it costs memory and time, and
+    a script without ``if __name__ == '__main__'`` would start itself again. And until a worker has set its own handler,
+    a Ctrl-C, which goes to the whole group, would end it with a traceback; a SIGTERM to the group would end workers
+    and forkserver in the middle of a drain. They are born with both blocked: the engine alone decides when they end.
+    """
+    resource_tracker.ensure_running()  # unblocks SIGINT when it starts its process: so before it is blocked
+    with _starting:
+        main_module = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main_module
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
+def environment(settings: dict[str, str]) -> Iterator[None]:
+    """These variables while the block runs, for processes started in it."""
+    before = {key: os.environ.get(key) for key in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+class RunForkServer:
+    """Whose the forkserver is. One that runs already is the embedding program's: used, and left running.
+
+    Our own has its socket in the run's folder: that path is short enough and goes with the run, however it ends.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._ours = False
+        self._before: object = None
+
+    def open(self) -> None:
+        """Say where its socket is to be, if it does not run yet."""
+        self._ours = getattr(forkserver._forkserver, "_forkserver_pid", None) is None
+        if self._ours:
+            settings = _process_settings()
+            self._before = settings.get("tempdir")
+            settings["tempdir"] = self._folder
+
+    def close(self) -> None:
+        """End it, if it is ours; may be called twice."""
+        if self._ours:
+            self._ours = False
+            with contextlib.suppress(OSError):
+                stop_server(forkserver._forkserver)
+            _process_settings()["tempdir"] = self._before
+
+
+def _process_settings() -> dict[str, object]:
+    """Where multiprocessing keeps the folder of its sockets; there is no public way to set it."""
+    settings: dict[str, object] = getattr(multiprocessing.current_process(), "_config", {})
+    return settings
+
+
+def stop_server(server: object) -> None:
+    """Stop one of multiprocessing's helper processes; there is no public way to."""
+    stop = getattr(server, "_stop", None)
+    if stop is not None:
+        stop()
+
+
+def stop_forkserver() -> None:
+    """End multiprocessing's forkserver and resource tracker of this process; a later run starts them again.
+
+    They end by themselves with this process. Programs that embed the engine and count their children may call this.
+    """
+    for server in (forkserver._forkserver, resource_tracker._resource_tracker):
+        with contextlib.suppress(OSError):  # its socket may be gone with its folder
+            stop_server(server)
