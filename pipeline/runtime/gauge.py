@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
+from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.supervisor import WorkerProcess
 
@@ -44,7 +45,7 @@ class Gauge:
         cameras = tuple(
             CameraSnapshot(
                 name=name,
-                state="restarting" if name in away and camera.state == "streaming" else camera.state,
+                state=_state(camera, away=name in away),
                 model=camera.model.name,
                 fps_in=_rate(frames[name][0], old_frames.get(name, (0, 0))[0], span_ns),
                 fps_out=_rate(frames[name][1], old_frames.get(name, (0, 0))[1], span_ns),
@@ -87,6 +88,13 @@ class Gauge:
             lost_messages=lost_messages,
             stopping=stopping,
         )
+
+
+def _state(camera: CameraLine, *, away: bool) -> str:
+    """As people see it: a camera has ended when its last frame was told, not when its source was read."""
+    if camera.end is not None and not camera.told_end:
+        return "streaming"
+    return "restarting" if away and camera.state == "streaming" else camera.state
 
 
 def _rate(new: int, old: int, span_ns: int) -> float:
