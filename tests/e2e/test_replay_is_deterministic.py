@@ -61,3 +61,21 @@ def test_two_cameras_in_one_file_come_in_the_same_order_each_time(
     done = campipe("replay", *[media_dir / "street.mp4"] * 2, "--jsonl", out, "--executors", "1")
     assert done.returncode == 0, done.stderr
     assert reference.setdefault("merged", out.read_bytes()) == out.read_bytes()
+
+
+def test_a_camera_beside_one_that_sees_something_else_finds_the_same(
+    reference: dict[str, bytes], campipe: Callable[..., Any], media_dir: Path, tmp_path: Path
+) -> None:
+    """Two cameras with the same pictures would hide frames that are mixed up between them."""
+    out = tmp_path / "out.jsonl"
+    done = campipe(
+        "replay",
+        *[media_dir / "street.mp4"] * 2,
+        *("--set", "camera.street-2.roi=[0, 0.3, 0.6, 1]", "--jsonl", out, "--executors", "3", "--batch", "4"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = lines_of(out, "street")
+    assert reference.setdefault("bytes", found) == found
+    other = lines_of(out, "street-2").replace(b'"camera":"street-2"', b'"camera":"street"')
+    same = sum(a == b for a, b in zip(other.splitlines(), found.splitlines(), strict=True))
+    assert same < FRAMES // 10
