@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """How a live source is connected, watched and connected again. Nothing of it concerns recordings."""
+
+    transport: Literal["auto", "tcp", "udp"] = "auto"
+    open_timeout_ms: int = 10_000
+    read_timeout_ms: int = 5_000
+    stall_ms: int = 10_000
+    retry_first_ms: int = 250  # before the first new try; doubles with each further one
+    retry_longest_ms: int = 2_000  # a camera that is back is found within this
+    attempts: int | None = None  # tries in a row without a picture before the camera has failed; None: for ever
+    tls_verify: bool = True
+    tls_ca: str | None = None  # file of certificates to trust, absolute
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +27,7 @@ class CameraSpec:
     """One camera, resolved: paths absolute, secrets filled in, defaults taken from its model."""
 
     name: str
-    url: str = field(repr=False)  # absolute path of a file; later rtsp://…, which may hold credentials
+    url: str = field(repr=False)  # absolute path of a file or device, or rtsp://…; without user and password
     model: str
     track: int = 0  # among the video tracks that are no cover picture
     loop: bool = False
@@ -31,4 +47,11 @@ class CameraSpec:
     max_age_ms: int = 1000
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
-    options: dict[str, str] = field(default_factory=dict)
+    keyframes: bool = False  # decode nothing but keyframes
+    corrupt: Literal["flag", "drop"] = "flag"  # what becomes of frames with damage
+    network: bool = False  # a live source: connected, watched, connected again; else a recording
+    link: LinkSpec = LinkSpec()
+
+    def without_secrets(self) -> CameraSpec:
+        """What workers get that don't connect to anything."""
+        return dataclasses.replace(self, url="", user=None, password=None)

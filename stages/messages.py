@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from stages.camera import CameraSpec
+
 SCHEMA = 1
 
 ClockSource: TypeAlias = Literal["file", "arrival", "rtcp"]
@@ -24,12 +26,15 @@ DropCause: TypeAlias = Literal[
     "too_old",  # live: older than max_age_ms when its turn came
     "no_slot",  # live: no free slot of shared memory
     "bad_frame",  # of a size or format that can't be used
+    "corrupt",  # damaged on its way, and the camera's `corrupt` says drop
+    "no_keyframe",  # before the first whole picture of a stream: nothing but grey and smears
     "stale",  # its slot was rewritten before it was read
     "infer_failed",  # the model refused this frame
     "post_failed",  # post-processing refused this frame
     "quarantined",  # it took a worker down with it more than once
     "stage_failed",  # no worker was left to take it
     "stopped",  # a second signal: stop at once
+    "removed",  # its camera was taken out of the run
 ]
 
 EndCause: TypeAlias = Literal[
@@ -44,6 +49,36 @@ EndCause: TypeAlias = Literal[
     "unreadable",
     "corrupt",
     "worker_failed",  # the decode process died more often than its budget allows
+    "removed",  # taken out of the run on request
+]
+
+LinkState: TypeAlias = Literal["connecting", "streaming", "stalled", "reconnecting", "paused", "failed", "ended"]
+
+LinkCause: TypeAlias = Literal[
+    "first",  # the first try
+    "refused",  # nobody listens at that address and port
+    "timeout",  # no answer, or no data, within the deadline
+    "unreachable",  # no route to that host
+    "unknown_host",  # its name is not known
+    "unauthorised",  # user or password is wrong or missing
+    "forbidden",  # user and password are right, but not for this stream
+    "not_found",  # no such stream on that camera, no such device
+    "busy",  # it serves as many clients as it can
+    "transport",  # neither TCP nor UDP as asked for
+    "tls",  # encryption failed, or its certificate can't be trusted
+    "protocol",  # what answers does not speak what the url says
+    "no_video",  # it answers, without a video track (or without the one asked for)
+    "no_keyframe",  # packets come, but no picture that can be begun with
+    "no_picture",  # connected, but no whole picture came for stall_ms
+    "unsupported",  # no decoder for its codec
+    "corrupt",  # what comes can't be decoded
+    "disconnected",  # the camera closed the connection
+    "worker_failed",  # the decode process died; it is started again
+    "paused",
+    "resumed",
+    "reloaded",  # its configuration was changed
+    "removed",
+    "stopped",
 ]
 
 
@@ -111,12 +146,14 @@ class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
     """To a decode worker, in answer to its Hello: where to go on. All zero for a first start.
 
     ``epoch`` and ``next_seq`` name the first frame wanted, ``decoded`` and ``sampled_out`` are the totals so far.
+    ``delay_ms``: a live source waits so long before it connects, so that not all connect at once.
     """
 
     epoch: int
     next_seq: int
     decoded: int
     sampled_out: int
+    delay_ms: int = 0
 
 
 class StreamStarted(Internal, tag="started", frozen=True, array_like=True, gc=False):
@@ -132,11 +169,29 @@ class StreamStarted(Internal, tag="started", frozen=True, array_like=True, gc=Fa
     frames_expected: int | None
 
 
+class LinkChanged(Internal, tag="link", frozen=True, array_like=True, gc=False):
+    """The connection to a live camera changed its state; ``state`` is a LinkState, ``cause`` a LinkCause.
+
+    ``detail`` is for people: what happened, what to look at, when it is tried again. ``retry_ms``: until the next try,
+    None when none is planned. ``attempt`` counts tries since the last picture.
+    """
+
+    camera: str
+    epoch: int
+    state: str
+    cause: str
+    detail: str
+    attempt: int = 0
+    retry_ms: int | None = None
+
+
 class FrameReady(Internal, tag="frame", frozen=True, array_like=True, gc=False):
     """A frame lies letterboxed in ``slot`` of its camera's ring.
 
     ``decoded`` and ``sampled_out`` are totals of this camera over all epochs, this frame included, so that the ledger
-    is exact whichever message is the last one to arrive.
+    is exact whichever message is the last one to arrive. ``clock`` says what ``captured_ns`` comes from ("": as
+    StreamStarted said). ``arrived_at_ns``: when its data had come, before it was decoded (0: not known). ``settings``:
+    number of the camera's settings that it was made with.
     """
 
     camera: str
@@ -152,6 +207,9 @@ class FrameReady(Internal, tag="frame", frozen=True, array_like=True, gc=False):
     sampled_out: int
     corrupt: bool
     decoded_at_ns: int
+    clock: str = ""
+    arrived_at_ns: int = 0
+    settings: int = 0
 
 
 class FrameDropped(Internal, tag="dropped", frozen=True, array_like=True, gc=False):
@@ -235,6 +293,7 @@ class PostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     camera: str
     width: int
     height: int
+    settings: int = 0
 
 
 class PostTask(Internal, tag="post", frozen=True, array_like=True, gc=False):
@@ -294,6 +353,30 @@ class PostDone(Internal, tag="posted", frozen=True, array_like=True, gc=False):
     finished_at_ns: int
 
 
+# --- changes while running --------------------------------------------------------------------------------------------
+
+
+class CameraAdded(Internal, tag="added", frozen=True, array_like=True, gc=False):
+    """To an executor or NMS worker: a camera joins. ``ring``: name, slots, bytes of a slot; executors fetch it."""
+
+    spec: CameraSpec
+    settings: int
+    ring: tuple[str, int, int] | None
+
+
+class CameraChanged(Internal, tag="changed", frozen=True, array_like=True, gc=False):
+    """To a decode or NMS worker: frames with this number of ``settings`` are made and judged by ``spec``."""
+
+    spec: CameraSpec
+    settings: int
+
+
+class CameraRemoved(Internal, tag="removed", frozen=True, array_like=True, gc=False):
+    """To an executor or NMS worker: no frame of this camera is under way any more; forget it."""
+
+    camera: str
+
+
 InternalMessage: TypeAlias = (
     Hello
     | Ready
@@ -304,6 +387,7 @@ InternalMessage: TypeAlias = (
     | Goodbye
     | Begin
     | StreamStarted
+    | LinkChanged
     | FrameReady
     | FrameDropped
     | StreamEnded
@@ -312,6 +396,9 @@ InternalMessage: TypeAlias = (
     | RawOutput
     | PostTask
     | PostDone
+    | CameraAdded
+    | CameraChanged
+    | CameraRemoved
 )
 
 
@@ -336,8 +423,9 @@ class DetectedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds that a frame spent in each stage, and from decoded to published."""
+    """Milliseconds that a frame spent in each stage, and from the arrival of its data to published."""
 
+    decode_ms: float
     queue_ms: float
     upload_ms: float
     execute_ms: float
@@ -381,12 +469,13 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Status(External, tag="status", frozen=True, kw_only=True):
     """A camera changed its state, or frames are missing (``gap``: seq ``from_seq`` to ``to_seq`` of ``epoch``); topic
-    ``status/<camera>``. ``cause`` is an EndCause or DropCause, ``detail`` is for people."""
+    ``status/<camera>``. ``started``: pictures come. ``cause`` is a LinkCause, EndCause or DropCause, ``detail`` is for
+    people."""
 
     v: int = SCHEMA
     camera: str
     epoch: int
-    state: Literal["started", "ended", "failed", "gap"]
+    state: Literal["connecting", "started", "stalled", "reconnecting", "paused", "ended", "failed", "gap"]
     cause: str
     detail: str
     time_ns: int

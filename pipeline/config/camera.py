@@ -13,13 +13,32 @@ from pipeline.config.problems import redact
 DEFAULT_MODEL = "coco-ssd"
 
 
+class ReconnectConfig(Section):
+    """Waiting between two tries to connect: it doubles from ``first_ms`` to ``longest_ms``, each a bit at random."""
+
+    first_ms: int = Field(default=250, ge=10, le=600_000, description="Before the second try.")
+    longest_ms: int = Field(
+        default=2_000,
+        ge=10,
+        le=3_600_000,
+        description="At most between two tries. A refused password is tried each 30 s at most: cameras lock users.",
+    )
+    attempts: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Tries in a row after which the camera has failed. Default: for ever.",
+    )
+
+
 class SourceConfig(Section):
     """Where the pictures come from. A file needs `url` alone; what speaks of cameras has no effect on files."""
 
     url: str = Field(
         min_length=1,
         max_length=4096,
-        description="A recording, relative to the file that states it; or rtsp://HOST:PORT/PATH. `asset:street.mp4` is "
+        description="A recording, relative to the file that states it; or a camera: rtsp://HOST:PORT/PATH, rtsps://, "
+        "http:// and https:// (MJPEG, HLS), udp:// (MPEG-TS), /dev/videoN (USB). `asset:street.mp4` is "
         "the clip that comes with campipe. ${NAME} is replaced by the environment variable NAME, $$ by a $. "
         "A user and password in it are taken out and never shown.",
     )
@@ -65,6 +84,21 @@ class SourceConfig(Section):
         description="Cameras: how long data may come without a whole picture before connecting anew.",
     )
 
+    tls_verify: bool = Field(
+        default=True,
+        description="Cameras, rtsps and https: refuse a camera whose certificate can't be trusted. Cameras mostly have "
+        "made their own: give it as tls_ca, or switch this off where nobody can get between.",
+    )
+    tls_ca: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Cameras: a PEM file of certificates to trust, relative to the file that states it.",
+    )
+    reconnect: ReconnectConfig = Field(
+        default_factory=ReconnectConfig, description="Cameras: how it is tried again when it is lost."
+    )
+
     _shown: str | None = PrivateAttr(None)  # the url as it was written, for secrets from the environment are filled in
 
     @property
@@ -89,6 +123,10 @@ class SamplingConfig(Section):
         default=None, ge=0.01, le=240, description="At most so many frames a second, evenly spaced by their timestamps."
     )
     every: int | None = Field(default=None, ge=1, le=100_000, description="Each n-th frame; 1 is all of them.")
+    keyframes: bool = Field(
+        default=False,
+        description="Decode keyframes only, which costs a fraction: one picture each 1 to 10 s with most cameras.",
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> SamplingConfig:
@@ -221,6 +259,11 @@ class CameraConfig(Section):
         default=100, ge=1, le=1_000, description="At most so many objects per frame, the best ones."
     )
     live: LiveConfig = Field(default_factory=LiveConfig, description="What gives way when there is too much to do.")
+    corrupt: Literal["flag", "drop"] = Field(
+        default="flag",
+        description="Pictures with damage: flag marks them (`corrupt` in the message), drop leaves them out and counts "
+        "them.",
+    )
 
     @model_validator(mode="after")
     def _groups_or_all(self) -> CameraConfig:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from pipeline.config.camera import CameraConfig
+from pipeline.config.camera import CameraConfig, SourceConfig
 from pipeline.config.model import ModelConfig
 from pipeline.config.problems import Problems
 from pipeline.config.site import JsonlConfig, LimitsConfig, PublishConfig, Site
 from pipeline.config.sources import is_camera
 from pipeline.plan import JsonlPlan, Limits, PublishPlan
 from pipeline.yaml import Place
-from stages.camera import CameraSpec
+from stages.camera import CameraSpec, LinkSpec
 from stages.errors import UserError
 from stages.model import HeadOptions, ModelSpec, TensorSpec
 
@@ -59,7 +59,6 @@ class Resolved:
 def resolve(site: Site) -> Resolved:
     """Find and check the files of all models in use; UserError with all that is missing, damaged or not possible."""
     problems = Problems()
-    _refuse_cameras(site, problems)
     models = [_model(name, site, problems) for name in dict.fromkeys(camera.model for camera in site.cameras)]
     problems.raise_if_any()
     return Resolved(
@@ -83,15 +82,6 @@ def class_ids(classes: Sequence[str | int], labels: Sequence[str]) -> tuple[int,
     return tuple(sorted(wanted | {number for number, label in enumerate(labels) if label in classes}))
 
 
-def _refuse_cameras(site: Site, problems: Problems) -> None:
-    """The one place that keeps live cameras out, which can be described but not yet played."""
-    for index, camera in enumerate(site.cameras):
-        if is_camera(camera.source.url):
-            place = site.origin("cameras", index, "source", "url") or Place("")
-            problem = "RTSP sources are not supported by this version; use a recorded file"
-            problems.add(place, f"camera {camera.name}: source.url", problem, camera.source.shown)
-
-
 def _count(value: int | str) -> int | None:
     return value if isinstance(value, int) else None
 
@@ -99,11 +89,6 @@ def _count(value: int | str) -> int | None:
 def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
     source, live = camera.source, camera.live
     from_camera = is_camera(source.url)
-    options: dict[str, str] = {}
-    if from_camera:
-        options["transport"] = source.transport
-        for name in ("open_timeout_ms", "read_timeout_ms", "stall_ms"):
-            options[name] = str(getattr(source, name))
     return CameraSpec(
         name=camera.name,
         url=source.url,
@@ -126,7 +111,24 @@ def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
         max_age_ms=live.max_age_ms,
         user=source.user.get_secret_value() if source.user is not None else None,
         password=source.password.get_secret_value() if source.password is not None else None,
-        options=options,
+        keyframes=camera.sampling.keyframes,
+        corrupt=camera.corrupt,
+        network=from_camera,
+        link=_link(source) if from_camera else LinkSpec(),
+    )
+
+
+def _link(source: SourceConfig) -> LinkSpec:
+    return LinkSpec(
+        transport=source.transport,
+        open_timeout_ms=source.open_timeout_ms,
+        read_timeout_ms=source.read_timeout_ms,
+        stall_ms=source.stall_ms,
+        retry_first_ms=source.reconnect.first_ms,
+        retry_longest_ms=max(source.reconnect.first_ms, source.reconnect.longest_ms),
+        attempts=source.reconnect.attempts,
+        tls_verify=source.tls_verify,
+        tls_ca=source.tls_ca,
     )
 
 

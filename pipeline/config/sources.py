@@ -12,15 +12,18 @@ from pipeline.config.problems import did_you_mean, show_key
 from pipeline.yaml import Place
 from stages.errors import UserError
 
-CAMERA_SCHEMES = ("rtsp", "rtsps")
+CAMERA_SCHEMES = ("rtsp", "rtsps", "http", "https", "udp")
 ASSET = "asset:"
 NOT_UTF8 = "has a name, or lies in a folder with one, that is not UTF-8; rename it, or make a link to it"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_DEVICE = re.compile(r"/dev/video[0-9]{1,4}")
 _HOST = re.compile(r"([A-Za-z0-9_.-]{1,255}|\[[0-9a-fA-F:.]{2,64}\])(:([0-9]{1,5}))?")
 
 
 def is_camera(url: str) -> bool:
-    """Whether ``url`` names a camera; everything else is a file."""
+    """Whether ``url`` names a camera (or a USB one by its device); everything else is a file."""
+    if _DEVICE.fullmatch(url):
+        return True
     found = _SCHEME.match(url)
     return found is not None and found[1].lower() in CAMERA_SCHEMES
 
@@ -55,6 +58,8 @@ def locate(url: str, place: Place) -> tuple[str, str | None]:
         return url, _camera_problem(found[1].lower(), found[2])
     if url.startswith(ASSET):
         return _asset(url)
+    if _DEVICE.fullmatch(url):  # may be plugged in later
+        return url, None
     path = absolute(url, place.folder)
     if not is_utf8(path):
         return str(path), NOT_UTF8

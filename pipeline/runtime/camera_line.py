@@ -17,6 +17,7 @@ from stages.messages import (
     ExternalMessage,
     FrameDropped,
     FrameReady,
+    LinkChanged,
     Objects,
     Status,
     StreamEnded,
@@ -52,6 +53,7 @@ class CameraLine:
         self.started: StreamStarted | None = None
         self.end: StreamEnded | None = None
         self.told_end = False
+        self.link: LinkChanged | None = None  # how a live camera is connected, as last told
         self.decode_errors = 0
         self.corrupt = 0
         self.objects = 0
@@ -71,9 +73,11 @@ class CameraLine:
 
     @property
     def state(self) -> str:
-        """starting | streaming | ended | failed."""
+        """starting | streaming | ended | failed, and of live cameras every LinkState."""
         if self.end is not None:
             return "failed" if self.end.cause in FAILED_CAUSES else "ended"
+        if self.link is not None:
+            return self.link.state
         return "streaming" if self.started else "starting"
 
     @property
@@ -99,7 +103,7 @@ class CameraLine:
 
     def begin(self) -> Begin:
         """Where a (new) decode worker goes on."""
-        if self.spec.live and "://" in self.spec.url and self.started is not None:
+        if self.spec.network and self.started is not None:
             # what a camera sent while nobody read is gone, so its stream starts anew: a new epoch
             return Begin(self.epoch + 1, 0, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
         return Begin(self.epoch, self.next_seq, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
@@ -148,6 +152,14 @@ class CameraLine:
             self.epoch, self.next_seq = message.epoch, 0
         detail = f"{message.width}x{message.height} {message.codec} {message.fps:.4g} fps"
         self._notice("started", "started", detail, time_ns)
+
+    def link_changed(self, message: LinkChanged, time_ns: int) -> None:
+        """The connection changed its state; ``streaming`` is told by the stream that has started."""
+        if self.end is not None:
+            return
+        self.link = message
+        if message.state != "streaming":
+            self._notice(message.state, message.cause, message.detail, time_ns)
 
     def stream_ended(self, message: StreamEnded, time_ns: int) -> None:
         """An epoch is over; the camera is over when it was the last.
@@ -238,7 +250,7 @@ class CameraLine:
             seq=ready.seq,
             pts_ns=ready.pts_ns,
             captured_ns=ready.captured_ns,
-            clock=self.clock,
+            clock=ready.clock or self.clock,
             width=ready.width,
             height=ready.height,
             model=self.model.name,
@@ -279,14 +291,16 @@ class CameraLine:
         raw = frame.raw
         if raw is None:
             return None
+        arrived_at_ns = ready.arrived_at_ns or ready.decoded_at_ns
         return Trace(
+            decode_ms=(ready.decoded_at_ns - arrived_at_ns) / 1e6,
             queue_ms=(raw.submitted_at_ns - ready.decoded_at_ns) / 1e6,
             upload_ms=(raw.uploaded_at_ns - raw.submitted_at_ns) / 1e6,
             execute_ms=(raw.executed_at_ns - raw.uploaded_at_ns) / 1e6,
             download_ms=(raw.finished_at_ns - raw.executed_at_ns) / 1e6,
             post_ms=(frame.posted_at_ns - raw.finished_at_ns) / 1e6,
             reorder_ms=(now_ns - frame.posted_at_ns) / 1e6,
-            total_ms=(now_ns - ready.decoded_at_ns) / 1e6,
+            total_ms=(now_ns - arrived_at_ns) / 1e6,
         )
 
 

@@ -27,6 +27,7 @@ from stages.messages import (
     FrameReady,
     InternalMessage,
     ItemFailed,
+    LinkChanged,
     PostDone,
     PostItem,
     PostTask,
@@ -140,6 +141,8 @@ class Dispatcher:
                     camera.drop(frame, message.cause, message.detail)
             case StreamStarted():
                 self.cameras[message.camera].stream_started(message, self._wall_ns())
+            case LinkChanged():
+                self.cameras[message.camera].link_changed(message, self._wall_ns())
             case StreamEnded():
                 self.cameras[message.camera].stream_ended(message, self._wall_ns())
             case _:

@@ -48,7 +48,6 @@ class FileSource:
     def __init__(self, camera: CameraSpec) -> None:
         self._path = camera.url
         self._track = camera.track
-        self._options = dict(camera.options)
         self._container: InputContainer | None = None
         self._frames: Generator[VideoFrame, None, None] | None = None
         self._clock: StreamClock | None = None
@@ -72,8 +71,7 @@ class FileSource:
         refusal.check_path(self._path)
         self._forget_outcome()
         try:
-            # not ``options``: PyAV before 18 hands those to streams that don't exist yet, and crashes on MPEG-TS
-            container = av.open(self._path, container_options=self._options)
+            container = av.open(self._path)
         except (FFmpegError, OSError, ValueError) as error:
             raise refusal.not_opened(self._path, error) from None
         self._container = container
