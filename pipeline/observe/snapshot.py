@@ -10,7 +10,7 @@ class CameraSnapshot:
     """One camera now. Rates: frames per second over the last seconds; ``age_ms``: decoded to published, the newest."""
 
     name: str
-    state: str  # starting | streaming | ended | failed | restarting
+    state: str  # starting | streaming | ended | failed | restarting, and of live cameras every LinkState
     model: str
     fps_in: float
     fps_out: float
@@ -22,6 +22,18 @@ class CameraSnapshot:
     frames_expected: int | None  # None: unknown or endless
     objects: int  # in the newest published frame
     detail: str = ""
+    epoch: int = 0
+    decode_errors: int = 0
+    corrupt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySnapshot:
+    """Durations of all frames in one stage: how many below each of ``latency.BOUNDS_S``, at last all; their sum."""
+
+    stage: str
+    cumulative: tuple[int, ...]
+    sum_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +62,4 @@ class EngineSnapshot:
     subscribers: int = 0
     lost_messages: int = 0
     stopping: bool = False
+    latencies: tuple[LatencySnapshot, ...] = ()

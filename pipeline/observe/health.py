@@ -1,0 +1,73 @@
+"""Owns the judgement on a running engine: green, yellow or red, and why. Pure: a snapshot in, sentences out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
+
+Colour: TypeAlias = Literal["green", "yellow", "red"]
+
+SILENT_S: Final = 10.0  # the engine tells its figures each second
+AWAY: Final = frozenset({"connecting", "stalled", "reconnecting"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. ``subject``: a camera, a worker, or the engine."""
+
+    colour: Colour
+    subject: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The worst of all findings, and the findings, worst first."""
+
+    colour: Colour
+    findings: tuple[Finding, ...]
+
+
+def judge(snapshot: EngineSnapshot | None, silent_s: float) -> Health:
+    """What is to be thought of ``snapshot``, told ``silent_s`` seconds ago (None: nothing was told yet).
+
+    Red is what does not mend itself: a failed camera or worker, an engine that is silent. Yellow is what may: a camera
+    that is being connected again, a worker that is being replaced.
+    """
+    if snapshot is None:
+        return _health([Finding("red", "engine", "has told nothing yet")])
+    findings: list[Finding] = []
+    if silent_s > SILENT_S:
+        findings.append(Finding("red", "engine", f"has told nothing for {silent_s:.0f} s"))
+    for camera in snapshot.cameras:
+        findings += _of_camera(camera)
+    for worker in snapshot.workers:
+        findings += _of_worker(worker)
+    if snapshot.stopping:
+        findings.append(Finding("yellow", "engine", "is stopping"))
+    return _health(findings)
+
+
+def _of_camera(camera: CameraSnapshot) -> list[Finding]:
+    detail = f": {camera.detail}" if camera.detail else ""
+    if camera.state == "failed":
+        return [Finding("red", camera.name, f"has failed{detail}")]
+    if camera.state in AWAY:
+        return [Finding("yellow", camera.name, f"is {camera.state}{detail}")]
+    return []
+
+
+def _of_worker(worker: WorkerSnapshot) -> list[Finding]:
+    if worker.state in {"failed", "refused"}:
+        return [Finding("red", worker.name, f"has failed and is not started again (restarts: {worker.restarts})")]
+    if worker.state == "restarting":
+        return [Finding("yellow", worker.name, f"is being started again (restarts: {worker.restarts})")]
+    return []
+
+
+def _health(findings: list[Finding]) -> Health:
+    rank = {"red": 0, "yellow": 1, "green": 2}
+    ordered = tuple(sorted(findings, key=lambda finding: rank[finding.colour]))
+    return Health(ordered[0].colour if ordered else "green", ordered)
