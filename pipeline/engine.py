@@ -34,6 +34,7 @@ from pipeline.transport.arena import SharedRing
 from pipeline.transport.channel import EngineChannel, endpoint, remove_run_folder, run_folder
 from stages.errors import UserError
 from stages.messages import (
+    Figures,
     Goodbye,
     Hello,
     InternalMessage,
@@ -250,7 +251,7 @@ class Engine:
             self.dispatcher.next_due_ns(),
             None if restart_ns is None else max(restart_ns, self._next_chores_ns),
             deadline_ns,
-            self._next_snapshot_ns if self._on_snapshot else None,
+            self._next_snapshot_ns if self._on_snapshot or self.plan.observe else None,
         ]
         due_ns = min(due for due in dues if due is not None)
         timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
@@ -308,6 +309,8 @@ class Engine:
         match message:
             case Ready():
                 worker.ready.add(name)
+                if worker.kind == "observe":
+                    LOG.info("figures at http://%s/metrics, health at /healthz", message.detail.get("address"))
                 self.dispatcher.worker_ready(name, worker.kind, message.capacity)
                 if len(worker.ready) == len(worker.endpoints):
                     worker.state = "ready"
@@ -332,19 +335,22 @@ class Engine:
             self._channel.send(self._endpoints[name].address(name), message)
 
     def _snapshot(self, now_ns: int, *, last: bool = False) -> None:
-        if self._on_snapshot is None or (now_ns < self._next_snapshot_ns and not last):
+        exporter = self._endpoints.get("observe")
+        if (self._on_snapshot is None and exporter is None) or (now_ns < self._next_snapshot_ns and not last):
             return
         self._next_snapshot_ns = now_ns + self._snapshot_every_ns
-        self._on_snapshot(
-            self._gauge.read(
-                self.dispatcher,
-                self._supervisor.workers.values(),
-                now_ns,
-                subscribers=self._outlet.subscribers,
-                lost_messages=self._outlet.lost_messages,
-                stopping=bool(self._stop_reasons),
-            )
+        snapshot = self._gauge.read(
+            self.dispatcher,
+            self._supervisor.workers.values(),
+            now_ns,
+            subscribers=self._outlet.subscribers,
+            lost_messages=self._outlet.lost_messages,
+            stopping=bool(self._stop_reasons),
         )
+        if self._on_snapshot is not None:
+            self._on_snapshot(snapshot)
+        if exporter is not None and exporter.state == "ready":
+            self._channel.send(exporter.address("observe"), Figures(msgspec.msgpack.encode(snapshot)))
 
     # --- bad news -----------------------------------------------------------------------------------------------------
 
@@ -383,7 +389,9 @@ class Engine:
             self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "worker_failed", why)
             return
         others = [w for w in self._supervisor.workers.values() if w.kind == worker.kind and w is not worker]
-        if all(other.state in {"failed", "refused", "gone"} for other in others):
+        if worker.kind == "observe":
+            LOG.error("%s; the run goes on without figures", why)
+        elif all(other.state in {"failed", "refused", "gone"} for other in others):
             self._problem(f"{why}; no {worker.kind} is left")
         else:
             LOG.error("%s; the others go on", why)

@@ -76,6 +76,9 @@ def build(plan: RunPlan) -> Graph:
     sinks = [f"publish {plan.publish.bind}"] if plan.publish else []
     sinks += [f"jsonl {jsonl.path}" for jsonl in plan.jsonl]
 
+    observe = ("observe",) if plan.observe else ()
+    page = f"figures -> http://{plan.observe}/metrics, /healthz, /livez"
+
     return Graph(
         nodes=(
             Node("decode", "source -> upright RGB/BGR -> letterbox into a frame slot", cameras, "forkserver"),
@@ -90,6 +93,7 @@ def build(plan: RunPlan) -> Graph:
             Node("nms", "raw outputs -> candidates -> NMS -> boxes in source pixels", nms, "forkserver"),
             Node("reorder", "results of each camera back in order; counts every frame in the ledger"),
             Node("publish", "detections, status, heartbeat -> " + (", ".join(sinks) or "nowhere")),
+            *(Node("observe", page, (worker,), "forkserver") for worker in observe),
         ),
         edges=(
             Edge("decode", "batcher", "FrameReady", f"{slots} frame slots in shared memory", "the run ends"),
@@ -102,6 +106,10 @@ def build(plan: RunPlan) -> Graph:
                 "Detections, Status",
                 f"{OUTBOUND_LIMIT} messages, then batches wait",
                 "the run ends",
+            ),
+            *(
+                Edge("publish", worker, "Figures", "one a second, the newest counts", "it is started again")
+                for worker in observe
             ),
             Edge("executor", "decode", "SlotsFreed", "the same frame slots", "another resumes at the next frame"),
         ),

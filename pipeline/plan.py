@@ -80,3 +80,4 @@ class RunPlan:
     publish: PublishPlan | None
     jsonl: tuple[JsonlPlan, ...]
     limits: Limits
+    observe: str | None = None  # HOST:PORT of /metrics and /healthz

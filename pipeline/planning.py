@@ -117,6 +117,7 @@ def draft_plan(resolved: Resolved) -> RunPlan:
         publish=resolved.publish,
         jsonl=tuple(resolved.jsonl),
         limits=resolved.limits,
+        observe=resolved.observe,
     )
 
 

@@ -377,6 +377,12 @@ class CameraRemoved(Internal, tag="removed", frozen=True, array_like=True, gc=Fa
     camera: str
 
 
+class Figures(Internal, tag="figures", frozen=True, array_like=True, gc=False):
+    """To the exporter: the engine's figures of this moment, encoded by whoever owns them."""
+
+    data: bytes
+
+
 InternalMessage: TypeAlias = (
     Hello
     | Ready
@@ -399,6 +405,7 @@ InternalMessage: TypeAlias = (
     | CameraAdded
     | CameraChanged
     | CameraRemoved
+    | Figures
 )
 
 

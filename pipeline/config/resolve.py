@@ -54,6 +54,7 @@ class Resolved:
     publish: PublishPlan | None
     jsonl: tuple[JsonlPlan, ...]
     limits: Limits
+    observe: str | None = None  # HOST:PORT
 
 
 def resolve(site: Site) -> Resolved:
@@ -73,6 +74,7 @@ def resolve(site: Site) -> Resolved:
         publish=_publish(site.publish) if site.publish is not None else None,
         jsonl=tuple(_jsonl(sink.jsonl) for sink in site.sinks),
         limits=_limits(site.limits),
+        observe=site.observe.listen,
     )
 
 

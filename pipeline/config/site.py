@@ -135,6 +135,26 @@ class PublishConfig(Section):
     )
 
 
+def _listen(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    try:
+        parse_address(f"tcp://{value}", bind=True)
+    except UserError:
+        raise ValueError("is not a place to listen at; write HOST:PORT, such as 127.0.0.1:9464") from None
+    return value
+
+
+class ObserveConfig(Section):
+    """A page of figures for Prometheus (/metrics) and for watchdogs (/healthz, /livez), served by its own process."""
+
+    listen: Annotated[str, Described(_listen, {"type": "string", "pattern": "^.+:[0-9]{1,5}$"})] | None = Field(
+        default=None,
+        description="HOST:PORT to serve at, such as 127.0.0.1:9464. There is no password: keep it to this machine, or "
+        "to a network that may see it. Default: not served.",
+    )
+
+
 def _path_with_camera(value: str) -> str:
     if re.sub(r"\{camera\}", "", value).count("{") or re.sub(r"\{camera\}", "", value).count("}"):
         raise ValueError("has braces that are not {camera}; {camera} is the one thing that is filled in")
@@ -229,6 +249,7 @@ class SiteSettings(Section):
         default=(), description="Where messages go besides the socket, e.g. [{jsonl: out.jsonl}]."
     )
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Budgets of a run.")
+    observe: ObserveConfig = Field(default_factory=ObserveConfig, description="Figures for Prometheus and watchdogs.")
 
 
 class Site(SiteSettings):

@@ -7,8 +7,10 @@ from collections import Counter, deque
 import msgspec
 import numpy as np
 
+from pipeline.observe.latency import Histogram
 from pipeline.observe.ledger import Ledger
 from pipeline.runtime.inflight import Frame, Notice
+from pipeline.runtime.timing import count, durations_ns, trace_of
 from stages.camera import CameraSpec
 from stages.messages import (
     Begin,
@@ -22,7 +24,6 @@ from stages.messages import (
     Status,
     StreamEnded,
     StreamStarted,
-    Trace,
 )
 from stages.model import ModelSpec
 from stages.reorder import Reorder
@@ -39,7 +40,15 @@ FAILED_CAUSES = frozenset(
 class CameraLine:
     """Everything that the dispatcher knows of one camera."""
 
-    def __init__(self, spec: CameraSpec, model: ModelSpec, slots: int, *, trace: bool) -> None:
+    def __init__(
+        self,
+        spec: CameraSpec,
+        model: ModelSpec,
+        slots: int,
+        *,
+        trace: bool,
+        latencies: dict[str, Histogram] | None = None,
+    ) -> None:
         self.spec = spec
         self.model = model
         self.slots = slots
@@ -64,6 +73,7 @@ class CameraLine:
         self.cut_before = 0
         self.cut_after = 0
         self._trace = trace
+        self._latencies = latencies
         self._gap: tuple[int, int, int, str, str] | None = None  # epoch, first, last, cause, detail
 
     @property
@@ -84,8 +94,8 @@ class CameraLine:
     def classes(self) -> dict[str, int]:
         """Objects found so far by label, the most frequent first."""
         counts: Counter[str] = Counter()
-        for class_id, count in self.class_counts.items():
-            counts[self.model.labels[class_id]] += count
+        for class_id, found in self.class_counts.items():
+            counts[self.model.labels[class_id]] += found
         return dict(counts.most_common())
 
     @property
@@ -243,7 +253,10 @@ class CameraLine:
         assert isinstance(ready, FrameReady)
         assert objects is not None
         found = self._objects(objects)
-        self.newest_age_ms = (now_ns - ready.decoded_at_ns) / 1e6
+        self.newest_age_ms = (now_ns - (ready.arrived_at_ns or ready.decoded_at_ns)) / 1e6
+        durations = durations_ns(frame, now_ns) if self._trace or self._latencies else None
+        if durations is not None and self._latencies:
+            count(self._latencies, durations)
         return Detections(
             camera=self.name,
             epoch=ready.epoch,
@@ -256,7 +269,7 @@ class CameraLine:
             model=self.model.name,
             objects=found,
             corrupt=ready.corrupt,
-            trace=self._traced(frame, ready, now_ns) if self._trace else None,
+            trace=trace_of(durations) if durations is not None and self._trace else None,
         )
 
     def _objects(self, objects: Objects) -> list[DetectedObject]:
@@ -285,23 +298,6 @@ class CameraLine:
         if objects.keypoints or objects.corners or objects.masks:
             return _with_details(found, objects)
         return found
-
-    @staticmethod
-    def _traced(frame: Frame, ready: FrameReady, now_ns: int) -> Trace | None:
-        raw = frame.raw
-        if raw is None:
-            return None
-        arrived_at_ns = ready.arrived_at_ns or ready.decoded_at_ns
-        return Trace(
-            decode_ms=(ready.decoded_at_ns - arrived_at_ns) / 1e6,
-            queue_ms=(raw.submitted_at_ns - ready.decoded_at_ns) / 1e6,
-            upload_ms=(raw.uploaded_at_ns - raw.submitted_at_ns) / 1e6,
-            execute_ms=(raw.executed_at_ns - raw.uploaded_at_ns) / 1e6,
-            download_ms=(raw.finished_at_ns - raw.executed_at_ns) / 1e6,
-            post_ms=(frame.posted_at_ns - raw.finished_at_ns) / 1e6,
-            reorder_ms=(now_ns - frame.posted_at_ns) / 1e6,
-            total_ms=(now_ns - arrived_at_ns) / 1e6,
-        )
 
 
 def _with_details(found: list[DetectedObject], objects: Objects) -> list[DetectedObject]:

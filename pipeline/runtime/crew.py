@@ -7,8 +7,9 @@ from pipeline.plan import RunPlan
 from pipeline.runtime.policy import RestartPolicy
 from pipeline.runtime.rings import Rings
 from pipeline.runtime.supervisor import WorkerProcess
-from pipeline.runtime.work import DecodeWork, ExecutorWork, NmsWork, Work
+from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, Work
 from pipeline.transport.arena import SharedRing
+from stages.sinks.address import parse_address
 
 
 def crew(plan: RunPlan, rings: Rings[SharedRing]) -> list[WorkerProcess]:
@@ -27,11 +28,16 @@ def crew(plan: RunPlan, rings: Rings[SharedRing]) -> list[WorkerProcess]:
             device = devices[name]
             endpoints = tuple(f"{name}/{index}" for index in range(device.executors))
             return ExecutorWork(device, models, rings.frames, rings.outputs, max_batch), endpoints
+        if kind == "observe":
+            address = parse_address(f"tcp://{plan.observe}", bind=True)
+            return ExporterWork("0.0.0.0" if address.host == "*" else address.host.strip("[]"), address.port), (name,)  # noqa: S104
         return NmsWork(plan.models, plan.cameras, rings.outputs, max_batch), (name,)
 
     workers: list[WorkerProcess] = []
-    for kind in ("executor", "nms", "decode"):  # the slowest to be ready first, the sources last
-        node = graph.node(kind)
+    for kind in ("executor", "nms", "observe", "decode"):  # the slowest to be ready first, the sources last
+        node = next((node for node in graph.nodes if node.name == kind), None)
+        if node is None:
+            continue
         for name in node.workers:
             given, endpoints = work(kind, name)
             policy = RestartPolicy(plan.limits.restarts, plan.limits.restart_window_ms * 1_000_000)

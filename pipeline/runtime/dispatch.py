@@ -17,6 +17,7 @@ from pipeline.plan import OUTBOUND_LIMIT, RunPlan
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
 from pipeline.runtime.suspicion import given_up
+from pipeline.runtime.timing import histograms
 from stages.batch import Batcher
 from stages.messages import (
     BatchItem,
@@ -46,8 +47,11 @@ class Dispatcher:
     def __init__(self, plan: RunPlan, wall_ns: Callable[[], int]) -> None:
         models = {model.name: model for model in plan.models}
         trace = plan.publish is not None and plan.publish.trace
+        self.latencies = histograms() if plan.observe else {}
         self.cameras = {
-            spec.name: CameraLine(spec, models[spec.model], plan.frame_slots[spec.name], trace=trace)
+            spec.name: CameraLine(
+                spec, models[spec.model], plan.frame_slots[spec.name], trace=trace, latencies=self.latencies
+            )
             for spec in plan.cameras
         }
         self.workers: dict[str, WorkerLine] = {}

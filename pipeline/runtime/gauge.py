@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
+from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, LatencySnapshot, WorkerSnapshot
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.supervisor import WorkerProcess
@@ -56,7 +56,10 @@ class Gauge:
                 dropped=camera.ledger.entry().dropped,
                 frames_expected=camera.frames_expected,
                 objects=camera.newest_objects,
-                detail=camera.end.detail if camera.end else "",
+                detail=_detail(camera),
+                epoch=camera.epoch,
+                decode_errors=camera.decode_errors,
+                corrupt=camera.corrupt,
             )
             for name, camera in dispatcher.cameras.items()
         )
@@ -87,6 +90,10 @@ class Gauge:
             subscribers=subscribers,
             lost_messages=lost_messages,
             stopping=stopping,
+            latencies=tuple(
+                LatencySnapshot(stage, tuple(histogram.cumulative()), histogram.sum_ns)
+                for stage, histogram in dispatcher.latencies.items()
+            ),
         )
 
 
@@ -95,6 +102,12 @@ def _state(camera: CameraLine, *, away: bool) -> str:
     if camera.end is not None and not camera.told_end:
         return "streaming"
     return "restarting" if away and camera.state == "streaming" else camera.state
+
+
+def _detail(camera: CameraLine) -> str:
+    if camera.end is not None:
+        return camera.end.detail
+    return camera.link.detail if camera.link is not None and camera.link.state != "streaming" else ""
 
 
 def _rate(new: int, old: int, span_ns: int) -> float:

@@ -43,7 +43,15 @@ class NmsWork:
     max_batch: dict[str, int]
 
 
-Work: TypeAlias = DecodeWork | ExecutorWork | NmsWork
+@dataclass(frozen=True, slots=True)
+class ExporterWork:
+    """Serve the figures of the run."""
+
+    host: str
+    port: int
+
+
+Work: TypeAlias = DecodeWork | ExecutorWork | NmsWork | ExporterWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import zmq
 from pipeline.runtime.decode_loop import run_decode
 from pipeline.runtime.executor_loop import EXIT_FAILED, run_executors
 from pipeline.runtime.nms_loop import run_nms
-from pipeline.runtime.work import DecodeWork, ExecutorWork, NmsWork, WorkerStart
+from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
 from stages.errors import SourceRefused, UserError
 from stages.messages import Hello, Refused, WorkerFailed
@@ -47,6 +47,10 @@ def main(start: WorkerStart) -> None:
                 run_executors(context, channel, start, start.work, _last_words)
             case NmsWork():
                 run_nms(channel, start.work)
+            case ExporterWork():
+                from pipeline.runtime.exporter_loop import run_exporter
+
+                run_exporter(channel, start.work)
     except UserError as error:
         cause = error.cause if isinstance(error, SourceRefused) else "refused"
         channel.send(Refused(cause, list(error.problems)))
