@@ -8,6 +8,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
@@ -140,6 +141,7 @@ def run_engine(
     from pipeline.commands.gate import SubscriberGate
     from pipeline.observe import logs
     from pipeline.observe.live import make_view
+    from pipeline.observe.notify import ServiceNotifier
     from pipeline.sinks import build
 
     for camera in plan.cameras:
@@ -150,7 +152,10 @@ def run_engine(
     if wait_subscribers:
         sinks.insert(0, gate)
 
+    service = ServiceNotifier(os.environ, time.monotonic)
+
     def on_snapshot(snapshot: EngineSnapshot) -> None:
+        service.update(snapshot)
         if snapshot.stopping:
             gate.let_through()
         shown.update(snapshot)
