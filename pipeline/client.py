@@ -99,6 +99,7 @@ class Subscriber:
         self._positions = Positions()
         self._waiting: deque[Received] = deque()
         self._states: dict[str, str] = {}
+        self._last_told: dict[str, int] = {}  # time_ns of the last status of each camera
         self._quiet_since_beat: set[str] = set()  # told ended by the last heartbeat, and nothing came since
         self._heard_ns = 0
         self.heartbeat: Heartbeat | None = None
@@ -142,6 +143,7 @@ class Subscriber:
         self._positions = Positions()
         self._waiting.clear()
         self._states.clear()
+        self._last_told.clear()
         self._quiet_since_beat.clear()
         self.counts.clear()
         self.heartbeat = None
@@ -245,6 +247,7 @@ class Subscriber:
                 self.counts["restarts"] += 1
                 self._positions.forget()
                 self._states.clear()
+                self._last_told.clear()
                 self._quiet_since_beat.clear()
             self.heartbeat = message
             self._learn_states(message)
@@ -255,8 +258,12 @@ class Subscriber:
             return  # topics are prefixes: gate-1 also matches gate-10
         self._quiet_since_beat.discard(message.camera)
         if isinstance(message, Status):
-            self._positions.announced(message)
+            if not message.repeated:  # else it is told for others, or of a stream that is in its middle by now
+                self._positions.announced(message)
             if message.state != "gap":
+                if message.repeated and self._last_told.get(message.camera) == message.time_ns:
+                    return
+                self._last_told[message.camera] = message.time_ns
                 self._states[message.camera] = message.state
             if self._statuses:
                 self._waiting.append(message)

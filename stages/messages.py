@@ -477,7 +477,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
 class Status(External, tag="status", frozen=True, kw_only=True):
     """A camera changed its state, or frames are missing (``gap``: seq ``from_seq`` to ``to_seq`` of ``epoch``); topic
     ``status/<camera>``. ``started``: pictures come. ``cause`` is a LinkCause, EndCause or DropCause, ``detail`` is for
-    people."""
+    people. ``repeated``: it was told before, and is told again because a subscriber has joined."""
 
     v: int = SCHEMA
     camera: str
@@ -489,6 +489,7 @@ class Status(External, tag="status", frozen=True, kw_only=True):
     from_seq: int | None = None
     to_seq: int | None = None
     ledger: LedgerEntry | None = None
+    repeated: bool = False
 
 
 class Heartbeat(External, tag="heartbeat", frozen=True, kw_only=True):

@@ -41,12 +41,14 @@ class Audience:
         self._connected: set[int] = set()
         self._subscribed: set[int] = set()
         self._read: set[int] = set()  # subscriptions, while events that came before them may be unread
+        self._prefixes: set[bytes] = set()  # subscribed to since they were last asked for
 
     def open(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes]) -> None:
         """Begin to count; before ``socket`` is bound."""
         self._connected.clear()
         self._subscribed.clear()
         self._read.clear()
+        self._prefixes.clear()
         socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # else only the first subscription to each topic is told
         monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self._socket, self._monitor = socket, monitor  # from here on ``close`` releases them
@@ -74,6 +76,11 @@ class Audience:
         """As of the last ``look``."""
         return len(self._connected & self._subscribed)
 
+    def new_prefixes(self) -> set[bytes]:
+        """What peers have subscribed to since the last call; a flood is cut at ``LOOK_MAX``."""
+        found, self._prefixes = self._prefixes, set()
+        return found
+
     def close(self) -> None:
         """Stop counting; before ``socket`` is closed. May be called twice. Does not block: see above."""
         if self._socket is not None and self._monitor is not None:
@@ -84,8 +91,11 @@ class Audience:
 
     def _note(self, message: zmq.Frame) -> None:
         """A message of a subscriber's: usually a subscription, but it may be anything."""
-        if message.bytes[:1] != b"\x01":
+        subscription = message.bytes
+        if subscription[:1] != b"\x01":
             return
+        if len(self._prefixes) < LOOK_MAX:
+            self._prefixes.add(subscription[1:])
         with contextlib.suppress(zmq.ZMQError):  # of a peer without metadata
             self._read.add(int(message.get(zmq.SRCFD)))
 

@@ -9,7 +9,9 @@ Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experime
   meanwhile: an upper bound.
 - ZeroMQ's own heartbeats must stay off: a subscriber that is slow but alive stops reading, so it does not see the ping,
   and is cut off with all that was queued for it. TCP's keep-alive finds dead hosts while nothing is queued for them;
-  the system's retransmission limit (about 15 minutes) finds the others. Until then each costs one queue of memory.
+  the system's retransmission limit (about 15 minutes) finds the others, and for live cameras ``GONE_AFTER_MS``: a
+  subscriber that has taken nothing for so long is cut off, and joins again when it comes back to life. Until then each
+  costs one queue of memory.
 - ``Context.term()`` returns when every subscriber's connection has taken every message, or linger has run out.
 - Binding ``ipc://PATH`` deletes whatever file is at PATH, and takes a living publisher's address away in silence.
 """
@@ -22,17 +24,19 @@ from collections.abc import Callable
 import zmq
 
 from stages.errors import StageDead
-from stages.messages import ExternalMessage, Heartbeat
+from stages.messages import ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
 from stages.sinks.audience import Audience
 from stages.sinks.binding import bind_socket, check_ipc_path, release_address
 from stages.sinks.encode import Packer
+from stages.sinks.last_status import LastStatus
 from stages.sinks.marks import Marks
 
 NS_PER_MS = 1_000_000
 GRACE_MS = 50  # linger beyond the deadline, so that what is held can be counted before it is thrown away
 TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which takes milliseconds
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
+GONE_AFTER_MS = 60_000  # live: TCP_USER_TIMEOUT
 MAX_INBOUND_BYTES = 4096  # subscriptions are short; a peer that sends more is no subscriber
 
 
@@ -68,6 +72,7 @@ class PublishSink:
         self._packer = Packer()
         self._marks = Marks(self._hwm)
         self._audience = Audience()
+        self._last = LastStatus()
         self._held: tuple[ExternalMessage, bytes, bytes] | None = None  # refused before: encoded once only
         self._early_beat: Heartbeat | None = None
         self._joined_ns = 0
@@ -115,6 +120,8 @@ class PublishSink:
             socket.sndhwm = self._hwm
             socket.maxmsgsize = MAX_INBOUND_BYTES
             socket.setsockopt(zmq.XPUB_NODROP, 1)
+            if not self._lossless:
+                socket.setsockopt(zmq.TCP_MAXRT, GONE_AFTER_MS)
             for option, value in KEEPALIVE.items():
                 socket.setsockopt(option, value)
             self._audience.open(self._context, socket)
@@ -127,6 +134,7 @@ class PublishSink:
             raise
         self._socket = socket
         self._marks = Marks(self._hwm)
+        self._last = LastStatus()
         self._sent = self._lossy_until_left = self.lost_messages = 0
         self._held = self._early_beat = self._blocked_ns = None
         self._joined_ns = self._clock_ns() + self._join_ns
@@ -154,6 +162,8 @@ class PublishSink:
                 return False
             self._send_lossy(topic, body)
         self._held = self._blocked_ns = None
+        if isinstance(message, Status):
+            self._last.note(message)
         return True
 
     def service(self) -> None:
@@ -161,8 +171,12 @@ class PublishSink:
         self._open_socket()
         self._audience.look()
         self._marks.advance()
-        if self._clock_ns() >= self._joined_ns:
+        now_ns = self._clock_ns()
+        if now_ns >= self._joined_ns:
             self._send_early_beat()
+            self._last.subscribed(self._audience.new_prefixes())
+            for status in self._last.due(now_ns):  # a full subscriber misses it: it has been there before
+                self._send(*self._packer.packed(status))
 
     def close(self, deadline_ns: int) -> str:
         """Wait until every subscriber's connection has taken everything, but not beyond the deadline.

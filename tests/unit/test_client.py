@@ -415,3 +415,22 @@ def test_the_client_imports_nothing_heavy() -> None:
         "stages.sinks.address",
         "stages.sinks.encode",
     ]
+
+
+def test_a_status_repeated_for_others_is_given_once_and_is_no_gap(publisher: Publisher, subscribe: Any) -> None:
+    subscriber = subscribe()
+    publisher.send(status("started"))
+    publisher.send(detections(0))
+    publisher.send(msgspec.structs.replace(status("started"), repeated=True))
+    publisher.send(detections(1))
+    given = everything(subscriber)
+    assert [type(each).__name__ for each in given] == ["Status", "Detections", "Detections"]
+
+
+def test_a_status_repeated_for_a_late_subscriber_in_mid_stream_is_no_gap(publisher: Publisher, subscribe: Any) -> None:
+    subscriber = subscribe()
+    publisher.send(msgspec.structs.replace(status("started"), repeated=True))
+    publisher.send(detections(500))
+    publisher.send(detections(501))
+    given = everything(subscriber)
+    assert [type(each).__name__ for each in given] == ["Status", "Detections", "Detections"]

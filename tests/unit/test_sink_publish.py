@@ -560,3 +560,59 @@ def test_a_closed_sink_can_be_opened_again_and_a_sink_that_is_not_open_takes_not
     wait_for(sink, 1)
     take(sink, detections(3))
     assert plain.seqs() == [3]
+
+
+def status(state: Any, camera: str = "gate-1", cause: str = "started") -> Status:
+    return Status(camera=camera, epoch=0, state=state, cause=cause, detail="", time_ns=1)
+
+
+def test_a_late_subscriber_is_told_the_last_status_of_each_camera(make: Any, reader: Any, clock: Clock) -> None:
+    sink = make()
+    for message in (status("connecting"), status("started"), status("gap"), status("failed", "yard")):
+        take(sink, message)
+    late = reader(sink.address, (b"status/",))
+    wait_for(sink, 1)
+    sink.service()
+    told = [late.read(), late.read()]
+    assert [(m["camera"], m["state"], m["repeated"]) for m in told if m] == [
+        ("gate-1", "started", True),
+        ("yard", "failed", True),
+    ]
+    clock.ahead_ns += 10_000 * MS
+    sink.service()
+    assert late.read(200) is None  # told once
+
+
+def test_a_camera_that_was_taken_out_is_not_told_of_any_more(make: Any, reader: Any) -> None:
+    sink = make()
+    take(sink, status("started"))
+    take(sink, status("ended", cause="removed"))
+    late = reader(sink.address, (b"status/gate-1",))
+    wait_for(sink, 1)
+    sink.service()
+    assert late.read(200) is None
+
+
+def test_a_subscriber_of_detections_alone_is_told_no_status(make: Any, reader: Any) -> None:
+    sink = make()
+    take(sink, status("started"))
+    late = reader(sink.address, (b"detections/",))
+    wait_for(sink, 1)
+    sink.service()
+    assert late.read(200) is None
+
+
+def test_a_thousand_who_join_at_once_are_served_by_one_repetition(make: Any, reader: Any, clock: Clock) -> None:
+    sink = make()
+    take(sink, status("started"))
+    first = reader(sink.address, (b"status/",))
+    wait_for(sink, 1)
+    sink.service()
+    assert first.read() is not None
+    others = [reader(sink.address, (f"status/gate-1{' ' * (i % 3)}".rstrip().encode(),)) for i in range(20)]
+    wait_for(sink, 21)
+    clock.ahead_ns += 1_000 * MS
+    sink.service()
+    assert all(other.read() is not None for other in others)
+    assert first.read() is not None  # the price: those who were there get it again, marked
+    assert first.read(200) is None
