@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from pipeline.runtime.dispatch import Dispatcher
 from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
-from stages.sinks.sink import Sink
+from stages.sinks.sink import CameraAware, Sink
 
 RETRY_NS = 2_000_000  # a sink that is full is asked again this soon
 
 
 class Outlet:
-    """Gives each message to every sink once, in order; a sink that can't take it holds up the rest (and so the run).
+    """Gives each message to every sink once, in order; a sink that can't take it holds up the rest of its line.
 
-    What a live run does about slow subscribers is the sink's own decision (it then takes and counts the loss). A sink
-    that breaks (a full disk) is closed and told in ``problems``; the others go on.
+    Messages of live cameras and of recordings are two lines: a recording that waits for a slow sink holds up no live
+    camera. What is done about slow subscribers of live cameras is the sink's own decision (it then takes and counts the
+    loss). A sink that breaks (a full disk) is closed and told in ``problems``; the others go on.
     """
 
     def __init__(self, sinks: Sequence[Sink], heartbeat_ms: int) -> None:
         self._sinks = sinks
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._opened: list[Sink] = []
-        self._taken_by = 0  # sinks that have taken the message at the head
+        self._taken_by = {True: 0, False: 0}  # by line (live or not): sinks that have taken the message at its head
         self._next_heartbeat_ns = 0
         self._started_ns = 0
         self.blocked = False
@@ -38,13 +39,36 @@ class Outlet:
             sink.open()
             self._opened.append(sink)
 
+    def camera_added(self, name: str, *, live: bool) -> None:
+        """A camera joins, or becomes one of the other kind: sinks that make a difference are told."""
+        for sink in self._opened:
+            if isinstance(sink, CameraAware):
+                sink.camera_added(name, live=live)
+
+    def camera_removed(self, name: str) -> None:
+        """No message of this camera comes any more."""
+        for sink in list(self._opened):
+            if isinstance(sink, CameraAware):
+                try:
+                    sink.camera_removed(name)
+                except StageDead as error:
+                    self._broken(sink, error)
+
     def deliver(self, dispatcher: Dispatcher) -> bool:
         """Hand over everything that the sinks will take now; True when anything was handed over."""
         self.blocked = False
+        moved = [self._deliver(dispatcher, live=live) for live in (True, False)]
+        return any(moved)
+
+    def _deliver(self, dispatcher: Dispatcher, *, live: bool) -> bool:
         moved = False
-        while not self.dead() and (message := dispatcher.peek_outbound()) is not None:
-            while self._taken_by < len(self._opened):
-                sink = self._opened[self._taken_by]
+        while not self.dead():
+            taken_by = self._taken_by[live]
+            message = dispatcher.peek_outbound(live=live, untouched=taken_by == 0)
+            if message is None:
+                break
+            while self._taken_by[live] < len(self._opened):
+                sink = self._opened[self._taken_by[live]]
                 try:
                     if not sink.take(message):
                         self.blocked = True
@@ -53,12 +77,12 @@ class Outlet:
                     self._broken(sink, error)
                     self._missed[sink.name] = -1  # the message in hand is counted below, and by the sink already
                 else:
-                    self._taken_by += 1
-            self._taken_by = 0
+                    self._taken_by[live] += 1
+            self._taken_by[live] = 0
             self._miss()
             if self.dead():
                 break
-            dispatcher.delivered()
+            dispatcher.delivered(live=live)
             moved = True
         return moved
 
@@ -101,8 +125,9 @@ class Outlet:
             self._missed[name] += 1
 
     def _broken(self, sink: Sink, error: StageDead) -> None:
-        if self._opened.index(sink) < self._taken_by:
-            self._taken_by -= 1
+        index = self._opened.index(sink)
+        for live, taken_by in self._taken_by.items():
+            self._taken_by[live] = taken_by - (index < taken_by)
         self._opened.remove(sink)
         self._broke[sink.name] = str(error)
         self._missed[sink.name] = 0

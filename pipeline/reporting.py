@@ -35,7 +35,9 @@ def make_report(
     frames = sum(camera.ledger.published for camera in dispatcher.cameras.values())
     stages["engine"] = StageReport(1, engine_cpu_s, engine_cpu_s, frames, 0, 0)
     return RunReport(
-        cameras={name: _camera(camera, wall_s) for name, camera in dispatcher.cameras.items()},
+        cameras={
+            name: _camera(camera, wall_s) for name, camera in {**dispatcher.changes.past, **dispatcher.cameras}.items()
+        },
         stages=stages,
         wall_s=wall_s,
         start_s=start_s,

@@ -13,12 +13,14 @@ from stages.sinks.sink import Sink
 def build(plan: RunPlan) -> list[Sink]:
     """The sinks of a plan, not opened."""
     sinks: list[Sink] = []
+    live = frozenset(camera.name for camera in plan.cameras if camera.live)
     if plan.publish is not None:
         sinks.append(
             PublishSink(
                 plan.publish.bind,
                 clock_ns=time.monotonic_ns,
-                lossless=not any(camera.live for camera in plan.cameras),
+                lossless=True,
+                live=live,
                 hwm=plan.publish.hwm,
                 trace=plan.publish.trace,
                 join_ms=plan.publish.join_ms,
@@ -34,7 +36,7 @@ def build(plan: RunPlan) -> list[Sink]:
             merged=jsonl.merged,
             status=jsonl.status,
             rotate_bytes=jsonl.rotate_bytes,
-            append=any(camera.live for camera in plan.cameras),  # a restarted site goes on; a replay starts anew
+            live=live,  # a restarted site goes on; a replay starts anew
         )
         for jsonl in plan.jsonl
     ]

@@ -28,7 +28,7 @@ class Waiting(Protocol):
 
     @property
     def arrived_ns(self) -> int:
-        """Monotonic time at which it was handed in."""
+        """Monotonic time from which its age counts: it was handed in, or its data had come."""
 
     @property
     def alone(self) -> bool:
@@ -70,6 +70,19 @@ class Batcher(Generic[F]):
         self._lines[camera] = _Line(model, live, max_age_ns)
         self._pools[model].rotation.append(camera)
 
+    def change_camera(self, camera: str, *, live: bool, max_age_ns: int) -> None:
+        """Other rules for this camera from now on; its waiting frames stay."""
+        line = self._lines[camera]
+        line.live, line.max_age_ns = live, max_age_ns
+
+    def withdraw(self, camera: str) -> list[F]:
+        """Take out the waiting frames of a camera, which the caller accounts for; the camera stays declared."""
+        line = self._lines[camera]
+        frames = list(line.frames)
+        line.frames.clear()
+        self._pools[line.model].waiting -= len(frames)
+        return frames
+
     def remove_camera(self, camera: str) -> list[F]:
         """Forget a camera; gives its waiting frames, which the caller accounts for."""
         line = self._lines.pop(camera)
@@ -97,9 +110,12 @@ class Batcher(Generic[F]):
             line.frames.appendleft(frame)
             self._pools[line.model].waiting += 1
 
-    def waiting(self, model: str) -> int:
+    def waiting(self, model: str, *, live_only: bool = False) -> int:
         """How many frames wait for this model."""
-        return self._pools[model].waiting
+        pool = self._pools[model]
+        if not live_only:
+            return pool.waiting
+        return sum(len(self._lines[camera].frames) for camera in pool.rotation if self._lines[camera].live)
 
     def drain(self) -> list[F]:
         """Give up everything that waits; the caller accounts for it."""
@@ -110,19 +126,24 @@ class Batcher(Generic[F]):
             pool.waiting = 0
         return frames
 
-    def due_ns(self, model: str, *, more_can_come: bool) -> int | None:
-        """The moment from which a batch of this model should go out: 0 for at once, None when nothing waits."""
+    def due_ns(self, model: str, *, more_can_come: bool, live_only: bool = False) -> int | None:
+        """The moment from which a batch of this model should go out: 0 for at once, None when nothing waits.
+
+        ``live_only``: frames of recordings have to wait (for slow sinks), as if there were none.
+        """
         pool = self._pools[model]
-        if pool.waiting == 0:
+        waiting = self.waiting(model, live_only=live_only)
+        if waiting == 0:
             return None
-        if pool.waiting >= pool.max_batch or not more_can_come or pool.max_wait_ns == 0:
+        if waiting >= pool.max_batch or not more_can_come or pool.max_wait_ns == 0:
             return 0
-        heads = [self._lines[camera].frames[0] for camera in pool.rotation if self._lines[camera].frames]
+        lines = [self._lines[camera] for camera in pool.rotation]
+        heads = [line.frames[0] for line in lines if line.frames and (line.live or not live_only)]
         if any(head.alone for head in heads):
             return 0
         return min(head.arrived_ns for head in heads) + pool.max_wait_ns
 
-    def take(self, model: str, now_ns: int) -> tuple[list[F], list[F]]:
+    def take(self, model: str, now_ns: int, *, live_only: bool = False) -> tuple[list[F], list[F]]:
         """The next batch, and the frames found too old on the way. The batch may be empty when all were too old."""
         pool = self._pools[model]
         batch: list[F] = []
@@ -130,7 +151,7 @@ class Batcher(Generic[F]):
         idle_cameras = 0
         while len(batch) < pool.max_batch and idle_cameras < len(pool.rotation):
             line = self._lines[pool.rotation[0]]
-            frame = self._next(line, now_ns, too_old)
+            frame = self._next(line, now_ns, too_old) if line.live or not live_only else None
             if frame is None:
                 idle_cameras += 1
             elif frame.alone and batch:

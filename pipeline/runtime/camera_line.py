@@ -10,13 +10,13 @@ import numpy as np
 from pipeline.observe.latency import Histogram
 from pipeline.observe.ledger import Ledger
 from pipeline.runtime.inflight import Frame, Notice
+from pipeline.runtime.outbound import Gap, Outgoing
 from pipeline.runtime.timing import count, durations_ns, trace_of
 from stages.camera import CameraSpec
 from stages.messages import (
     Begin,
     DetectedObject,
     Detections,
-    ExternalMessage,
     FrameDropped,
     FrameReady,
     LinkChanged,
@@ -30,6 +30,7 @@ from stages.reorder import Reorder
 
 BOX_DECIMALS = 2  # of a pixel: far below what a detector can tell, and the same text on every machine
 SCORE_DECIMALS = 4
+SETTINGS_KEPT = 64  # as many as an NMS worker keeps
 
 # "truncated" and "corrupt" are not among them: the recording was played as far as it goes.
 FAILED_CAUSES = frozenset(
@@ -74,7 +75,14 @@ class CameraLine:
         self.cut_after = 0
         self._trace = trace
         self._latencies = latencies
-        self._gap: tuple[int, int, int, str, str] | None = None  # epoch, first, last, cause, detail
+        self._gap: Gap | None = None
+        self.late_gap: Gap | None = None  # frames that became too old while they waited for the sinks
+        self.hold = ""  # paused | restarting | removed: on request no frames come, or none ever again
+        self.settings = 0  # number of the present spec
+        self.kept: dict[int, CameraSpec] = {0: spec}  # specs that frames under way may have been made with
+        self._newest_settings = 0  # that a frame has named
+        self._resumed = self._told_paused = False
+        self._past_classes: Counter[str] = Counter()  # of models that it had before
 
     @property
     def name(self) -> str:
@@ -86,6 +94,8 @@ class CameraLine:
         """starting | streaming | ended | failed, and of live cameras every LinkState."""
         if self.end is not None:
             return "failed" if self.end.cause in FAILED_CAUSES else "ended"
+        if self.hold == "paused":
+            return "paused"
         if self.link is not None:
             return self.link.state
         return "streaming" if self.started else "starting"
@@ -93,7 +103,7 @@ class CameraLine:
     @property
     def classes(self) -> dict[str, int]:
         """Objects found so far by label, the most frequent first."""
-        counts: Counter[str] = Counter()
+        counts: Counter[str] = Counter(self._past_classes)
         for class_id, found in self.class_counts.items():
             counts[self.model.labels[class_id]] += found
         return dict(counts.most_common())
@@ -132,6 +142,7 @@ class CameraLine:
         self.ledger.admitted(ready.decoded, ready.sampled_out)
         self.order.admit(frame)
         if isinstance(ready, FrameReady):
+            self._newest_settings = ready.settings
             frame.holds_slot = True
             self.held.add(ready.slot)
             self.corrupt += ready.corrupt
@@ -153,19 +164,21 @@ class CameraLine:
         self.release_slot(frame)
 
     def stream_started(self, message: StreamStarted, time_ns: int) -> None:
-        """A source is open; told once per epoch."""
-        if self.end is not None or (self.started is not None and message.epoch <= self.started.epoch):
+        """A source is open; told once per epoch, and when it was paused."""
+        known = self.started is not None and message.epoch <= self.started.epoch
+        if self.end is not None or (known and not self._resumed):
             return
+        cause, self._resumed = ("resumed" if self._resumed else "started"), False
         self.started = message
         self.clock = message.clock
         if message.epoch > self.epoch:
             self.epoch, self.next_seq = message.epoch, 0
         detail = f"{message.width}x{message.height} {message.codec} {message.fps:.4g} fps"
-        self._notice("started", "started", detail, time_ns)
+        self._notice("started", cause, detail, time_ns)
 
     def link_changed(self, message: LinkChanged, time_ns: int) -> None:
         """The connection changed its state; ``streaming`` is told by the stream that has started."""
-        if self.end is not None:
+        if self.end is not None or self.hold:
             return
         self.link = message
         if message.state != "streaming":
@@ -179,12 +192,15 @@ class CameraLine:
         if self.end is not None:
             return
         self.ledger.totals(message.decoded, message.sampled_out)
+        if self.hold in {"paused", "restarting"} and message.cause == "stopped":
+            return  # it goes on: a recording within this epoch (its errors are counted then), a live one with the next
         self.decode_errors += message.decode_errors
         if not message.last:
             # a worker that dies now goes on with the next epoch: the end of this one is counted
             self.epoch, self.next_seq = message.epoch + 1, 0
         else:
             self.end = message
+            self.hold = self.hold if self.hold in {"restarting", "removed"} else ""
             state = "failed" if message.cause in FAILED_CAUSES else "ended"
             self._notice(state, message.cause, message.detail, time_ns)
 
@@ -209,44 +225,98 @@ class CameraLine:
         )
         self.order.admit(Notice(status))
 
-    def leave(self, out: deque[tuple[CameraLine, ExternalMessage, bool]], now_ns: int, time_ns: int) -> None:
-        """Move what is settled, in order, to ``out``; the flag says that the message stands for a frame."""
+    # --- changes while running ----------------------------------------------------------------------------------------
+
+    def go_on_from(self, past: CameraLine) -> None:
+        """A camera of this name was removed before: its counts go on, and no seq comes twice."""
+        self.ledger = past.ledger
+        self.epoch, self.next_seq = past.epoch + 1, 0
+        self.settings = past.settings + 1
+        self.kept = {self.settings: self.spec}
+        self.decode_errors, self.corrupt = past.decode_errors, past.corrupt
+        self.objects, self.frames_with_objects = past.objects, past.frames_with_objects
+        self.cut_before, self.cut_after = past.cut_before, past.cut_after
+        self._past_classes = Counter(past.classes)
+
+    def change(self, spec: CameraSpec) -> None:
+        """Frames that are made from now on are judged by ``spec``; those under way by what they were made with."""
+        self.settings += 1
+        self.spec = spec
+        under_way = [item.settings for item in self.order if isinstance(item, Frame) and not item.settled]
+        oldest = min([self._newest_settings, self.settings, *(number for number in under_way if number is not None)])
+        self.kept[self.settings] = spec
+        wanted = [number for number in sorted(self.kept) if number >= oldest][-SETTINGS_KEPT:]
+        self.kept = {number: self.kept[number] for number in wanted}
+
+    def start_over(self, spec: CameraSpec, model: ModelSpec, slots: int) -> None:
+        """The same camera from another source or for another model: a new epoch, its counts go on."""
+        if self.started is not None or self.next_seq:
+            self.epoch, self.next_seq = self.epoch + 1, 0
+        self._past_classes = Counter(self.classes)
+        self.class_counts.clear()
+        self.model, self.slots = model, slots
+        self.change(spec)
+        self.kept = {self.settings: spec}
+        self.held.clear()
+        self.freed.clear()
+        self.started = self.link = self.end = None
+        self.told_end = self._resumed = self._told_paused = False
+        self.hold = ""
+
+    def paused(self, time_ns: int) -> None:
+        """Its source is closed, and every frame of it is before this; told once."""
+        if not self._told_paused:
+            self._told_paused = True
+            self._notice("paused", "paused", "on request", time_ns)
+
+    def resume(self) -> None:
+        """Its source is opened again."""
+        self.hold = ""
+        self.link = None
+        self._resumed = self._told_paused
+        self._told_paused = False
+
+    def told(self, state: str, cause: str, detail: str, time_ns: int) -> None:
+        """Tell a change of the camera's that no message of its source tells."""
+        self._notice(state, cause, detail, time_ns)
+
+    @property
+    def max_age_ns(self) -> int:
+        """Age beyond which a live camera's frame is worth nothing."""
+        return self.spec.max_age_ms * 1_000_000
+
+    def too_old(self, since_ns: int, now_ns: int) -> bool:
+        """Whether a frame whose data came at ``since_ns`` is too old to be gone on with; never of a recording."""
+        return self.spec.live and now_ns - since_ns > self.max_age_ns
+
+    # --- what leaves --------------------------------------------------------------------------------------------------
+
+    def leave(self, out: deque[Outgoing], now_ns: int, time_ns: int) -> None:
+        """Move what is settled, in order, to ``out``."""
         for item in self.order.leave():
+            if isinstance(item, Frame) and item.cause is None and self.too_old(item.arrived_ns, now_ns):
+                item.cause = "too_old"
+                self.ledger.dropped("too_old")
             if isinstance(item, Frame) and item.cause is not None:
                 self._widen_gap(item, out, time_ns)
                 continue
             self._tell_gap(out, time_ns)
             if isinstance(item, Notice):
-                out.append((self, item.status, False))
+                out.append(Outgoing(self, item.status))
             else:
-                out.append((self, self._detections(item, now_ns), True))
+                out.append(Outgoing(self, self._detections(item, now_ns), item.arrived_ns))
 
-    def _widen_gap(self, frame: Frame, out: deque[tuple[CameraLine, ExternalMessage, bool]], time_ns: int) -> None:
+    def _widen_gap(self, frame: Frame, out: deque[Outgoing], time_ns: int) -> None:
         ready = frame.ready
-        if self._gap is not None:
-            epoch, first, last, cause, detail = self._gap
-            if epoch == ready.epoch and cause == frame.cause and last + 1 == ready.seq:
-                self._gap = (epoch, first, ready.seq, cause, detail)
-                return
+        if self._gap is not None and not self._gap.widen(ready.epoch, ready.seq, frame.cause):
             self._tell_gap(out, time_ns)
-        self._gap = (ready.epoch, ready.seq, ready.seq, frame.cause or "", frame.detail)
-
-    def _tell_gap(self, out: deque[tuple[CameraLine, ExternalMessage, bool]], time_ns: int) -> None:
         if self._gap is None:
-            return
-        epoch, first, last, cause, detail = self._gap
-        self._gap = None
-        status = Status(
-            camera=self.name,
-            epoch=epoch,
-            state="gap",
-            cause=cause,
-            detail=detail,
-            time_ns=time_ns,
-            from_seq=first,
-            to_seq=last,
-        )
-        out.append((self, status, False))
+            self._gap = Gap(ready.epoch, ready.seq, ready.seq, frame.cause or "", frame.detail)
+
+    def _tell_gap(self, out: deque[Outgoing], time_ns: int) -> None:
+        if self._gap is not None:
+            out.append(Outgoing(self, self._gap.status(self.name, time_ns)))
+            self._gap = None
 
     def _detections(self, frame: Frame, now_ns: int) -> Detections:
         ready, objects = frame.ready, frame.objects

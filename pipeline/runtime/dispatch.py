@@ -9,15 +9,15 @@ What a frame passes through; it is held here until it has left, so that the deat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-import msgspec
-
+from pipeline.observe.latency import Histogram
 from pipeline.plan import OUTBOUND_LIMIT, RunPlan
 from pipeline.runtime.camera_line import CameraLine
+from pipeline.runtime.cameras import Cameras, decode_worker
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
+from pipeline.runtime.outbound import Outbound
 from pipeline.runtime.suspicion import given_up
-from pipeline.runtime.timing import histograms
 from stages.batch import Batcher
 from stages.messages import (
     BatchItem,
@@ -34,8 +34,6 @@ from stages.messages import (
     PostTask,
     RawOutput,
     SlotsFreed,
-    Status,
-    Stop,
     StreamEnded,
     StreamStarted,
 )
@@ -45,38 +43,34 @@ class Dispatcher:
     """The state of a run and its transitions. ``outbox`` holds (worker, message) for the shell to send."""
 
     def __init__(self, plan: RunPlan, wall_ns: Callable[[], int]) -> None:
-        models = {model.name: model for model in plan.models}
-        trace = plan.publish is not None and plan.publish.trace
-        self.latencies = histograms() if plan.observe else {}
-        self.cameras = {
-            spec.name: CameraLine(
-                spec, models[spec.model], plan.frame_slots[spec.name], trace=trace, latencies=self.latencies
-            )
-            for spec in plan.cameras
-        }
         self.workers: dict[str, WorkerLine] = {}
         self.outbox: deque[tuple[str, InternalMessage]] = deque()
+        self.outbound = Outbound()
         self.on_quarantine: Callable[[Frame, str], None] = lambda _frame, _stage: None
         self._wall_ns = wall_ns
-        self._outbound: deque[tuple[CameraLine, ExternalMessage, bool]] = deque()
         self._batcher: Batcher[Frame] = Batcher()
         self._free_outputs = {name: list(range(count)) for name, count in plan.output_slots.items()}
         self._tasks: deque[Task] = deque()
         self._ids = 0
         self.gates_open = False
-        self._models = deque(models)
+        self._models = deque(model.name for model in plan.models)
         self._nms_workers = max(1, plan.nms_workers)
         for model, batch in plan.batch.items():
             self._batcher.add_model(model, batch.max_batch, int(batch.max_wait_ms * 1e6))
-        for spec in plan.cameras:
-            self._batcher.add_camera(spec.name, spec.model, live=spec.live, max_age_ns=spec.max_age_ms * 1_000_000)
+        self.changes = Cameras(plan, self._batcher, self.outbound, self.outbox, wall_ns)
+        self.cameras = self.changes.lines
+
+    @property
+    def latencies(self) -> dict[str, Histogram]:
+        """How long frames took, by stage; empty when nobody asks."""
+        return self.changes.latencies
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def decode_worker(camera: str) -> str:
         """Name of the worker that decodes ``camera``."""
-        return f"decode/{camera}"
+        return decode_worker(camera)
 
     def begin(self, camera: str) -> Begin:
         """What a decode worker is told when it says Hello."""
@@ -84,9 +78,11 @@ class Dispatcher:
 
     def worker_ready(self, name: str, kind: str, capacity: int) -> None:
         """A worker can be given work."""
-        self.workers[name] = WorkerLine(name, kind, capacity)
-        if kind == "decode" and self.gates_open:
-            self._grant(name)
+        line = self.workers[name] = WorkerLine(name, kind, capacity)
+        if kind == "decode":
+            self.changes.worker_ready(line)
+            if self.gates_open:
+                self._grant(name)
 
     def open_gates(self) -> None:
         """Everything that had to be ready is: sources may deliver."""
@@ -96,22 +92,28 @@ class Dispatcher:
                 self._grant(worker.name)
 
     def _grant(self, worker: str) -> None:
-        slots = self.cameras[worker.removeprefix("decode/")].grant_all()
-        if slots:
+        camera = self.cameras.get(worker.removeprefix("decode/"))
+        if camera is not None and (slots := camera.grant_all()):
             self.outbox.append((worker, SlotsFreed(slots)))
 
-    def worker_lost(self, name: str, *, blame: bool) -> None:
-        """A worker died: give what it held to others. ``blame``: it died of its work, not by a hand from outside."""
+    def worker_lost(self, name: str, *, blame: bool, why: str = "") -> None:
+        """A worker is gone: give what it held to others. ``blame``: it died of its work, not by a hand from outside.
+
+        ``why`` it died, for people; empty for a decode worker that left as it was told to.
+        """
         worker = self.workers.pop(name, None)
+        if name.startswith("decode/"):
+            self.changes.worker_lost(name, why)
         if worker is None:
             return
         # What was not sent yet was meant for the dead one: its successor would be given the same slots twice.
-        self.outbox = deque(item for item in self.outbox if item[0] != name)
+        kept = [item for item in self.outbox if item[0] != name]
+        self.outbox.clear()
+        self.outbox.extend(kept)
         company = len(worker.frames)
         for batch in reversed(worker.batches.values()):
             self._free_outputs[batch.model].append(batch.hold.slot)
-            kept = [frame for frame in batch.frames if not self._given_up(frame, company, blame, "executor")]
-            self._batcher.put_back(kept)
+            self._put_back(frame for frame in batch.frames if not self._given_up(frame, company, blame, "executor"))
         for task in reversed(worker.tasks.values()):
             rows = [row for row in task.rows if not self._given_up(row[1], company, blame, "nms")]
             task.hold.open_tasks -= 1
@@ -119,6 +121,17 @@ class Dispatcher:
             task.hold.open_tasks += len(parts)
             self._tasks.extendleft(Task(self._next_id(), task.hold, part) for part in reversed(parts))
             self._free_output(task.hold)
+
+    def _put_back(self, frames: Iterable[Frame]) -> None:
+        """Frames that are to be tried again; those of a camera that leaves are not."""
+        again: list[Frame] = []
+        for frame in frames:
+            camera = self.cameras[frame.camera]
+            if camera.hold == "removed":
+                camera.drop(frame, "removed")
+            else:
+                again.append(frame)
+        self._batcher.put_back(again)
 
     def _given_up(self, frame: Frame, company: int, blame: bool, stage: str) -> bool:
         if not given_up(frame, company, blame=blame):
@@ -132,33 +145,36 @@ class Dispatcher:
     def receive(self, worker: str, message: InternalMessage) -> None:
         """Take one message of a worker's work. Results of work that was given to another meanwhile are ignored."""
         match message:
-            case FrameReady():
-                self._frame_ready(message)
             case RawOutput():
                 self._raw_output(worker, message)
             case PostDone():
                 self._post_done(worker, message)
+            case FrameReady() | FrameDropped() | StreamStarted() | LinkChanged() | StreamEnded():
+                camera = self.cameras.get(message.camera)
+                if camera is not None:  # else it was removed, and this is what its worker still had to say
+                    self._of_source(camera, message)
+            case _:
+                pass
+
+    def _of_source(
+        self, camera: CameraLine, message: FrameReady | FrameDropped | StreamStarted | LinkChanged | StreamEnded
+    ) -> None:
+        match message:
+            case FrameReady():
+                since_ns = message.arrived_at_ns or message.decoded_at_ns
+                frame = camera.admit(message, since_ns if camera.spec.live else message.decoded_at_ns)
+                for old in self._batcher.put(frame) if frame is not None else ():
+                    camera.drop(old, "superseded")
             case FrameDropped():
-                camera = self.cameras[message.camera]
                 frame = camera.admit(message, 0)
                 if frame is not None:
                     camera.drop(frame, message.cause, message.detail)
             case StreamStarted():
-                self.cameras[message.camera].stream_started(message, self._wall_ns())
+                camera.stream_started(message, self._wall_ns())
             case LinkChanged():
-                self.cameras[message.camera].link_changed(message, self._wall_ns())
+                camera.link_changed(message, self._wall_ns())
             case StreamEnded():
-                self.cameras[message.camera].stream_ended(message, self._wall_ns())
-            case _:
-                pass
-
-    def _frame_ready(self, message: FrameReady) -> None:
-        camera = self.cameras[message.camera]
-        frame = camera.admit(message, message.decoded_at_ns)
-        if frame is None:
-            return
-        for old in self._batcher.put(frame):
-            camera.drop(old, "superseded")
+                camera.stream_ended(message, self._wall_ns())
 
     def _raw_output(self, worker: str, message: RawOutput) -> None:
         line = self.workers.get(worker)
@@ -183,7 +199,7 @@ class Dispatcher:
                 camera.drop(frame, failed[index].cause, failed[index].detail)
             elif not frame.settled:
                 rows.append((index, frame))
-        self._batcher.put_back(frame for frame in again if not frame.settled)
+        self._put_back(frame for frame in again if not frame.settled)
         size = max(1, -(-len(rows) // self._nms_workers))
         for at in range(0, len(rows), size):
             batch.hold.open_tasks += 1
@@ -222,12 +238,12 @@ class Dispatcher:
     def pump(self, now_ns: int) -> None:
         """Do everything that has become possible: free slots, start batches and tasks, let results leave."""
         time_ns = self._wall_ns()
+        self.outbound.now_ns, self.outbound.time_ns = now_ns, time_ns
         self._start_tasks(now_ns)
-        if len(self._outbound) < OUTBOUND_LIMIT:
-            self._start_batches(now_ns)
+        self._start_batches(now_ns)
         for camera in self.cameras.values():
             if camera.order:
-                camera.leave(self._outbound, now_ns, time_ns)
+                camera.leave(self.outbound.line(live=camera.spec.live), now_ns, time_ns)
             if camera.freed:
                 worker = self.decode_worker(camera.name)
                 if worker in self.workers and self.gates_open:
@@ -237,27 +253,50 @@ class Dispatcher:
     def _start_tasks(self, now_ns: int) -> None:
         while self._tasks:
             worker = self._roomiest("nms")
-            suspected = any(frame.alone for _, frame in self._tasks[0].rows)
+            task = self._tasks[0]
+            self._expire(task, now_ns)
+            if not task.rows:
+                self._tasks.popleft()
+                task.hold.open_tasks -= 1
+                self._free_output(task.hold)
+                continue
+            suspected = any(frame.alone for _, frame in task.rows)
             if worker is None or (suspected and not worker.idle):
                 return
-            task = self._tasks.popleft()
+            self._tasks.popleft()
             worker.lonely = suspected
             task.given_ns = now_ns
             worker.tasks[task.task_id] = task
             items = [
-                PostItem(index, frame.camera, frame.ready.width, frame.ready.height)
+                PostItem(index, frame.camera, frame.ready.width, frame.ready.height, frame.ready.settings)
                 for index, frame in task.rows
                 if isinstance(frame.ready, FrameReady)
             ]
             message = PostTask(task.task_id, task.hold.model, task.hold.slot, task.hold.generation, items)
             self.outbox.append((worker.name, message))
 
+    def _expire(self, task: Task, now_ns: int) -> None:
+        """Drop the frames of live cameras that have become too old on their way through the device."""
+        kept: list[tuple[int, Frame]] = []
+        for index, frame in task.rows:
+            camera = self.cameras[frame.camera]
+            if camera.too_old(frame.arrived_ns, now_ns):
+                camera.drop(frame, "too_old")
+            else:
+                kept.append((index, frame))
+        task.rows = kept
+
+    def _due_ns(self, model: str) -> int | None:
+        """When a batch of this model should go out; recordings wait while sinks are slow, live cameras never."""
+        more_can_come = self.changes.more_can_come(model)
+        return self._batcher.due_ns(model, more_can_come=more_can_come, live_only=self.outbound.full(live=False))
+
     def _start_batches(self, now_ns: int) -> None:
-        started = True
+        started = not self.outbound.full(live=True)
         while started:
             started = False
             for model in list(self._models):
-                due = self._batcher.due_ns(model, more_can_come=self._more_can_come(model))
+                due = self._due_ns(model)
                 if due is None or due > now_ns or not self._free_outputs[model]:
                     continue
                 worker = self._roomiest("executor")
@@ -270,7 +309,7 @@ class Dispatcher:
 
     def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> bool:
         """Give a batch to the worker; False when it must wait, for its frame must have a worker to itself."""
-        frames, too_old = self._batcher.take(model, now_ns)
+        frames, too_old = self._batcher.take(model, now_ns, live_only=self.outbound.full(live=False))
         for frame in too_old:
             self.cameras[frame.camera].drop(frame, "too_old")
         if not frames:
@@ -290,13 +329,6 @@ class Dispatcher:
         self.outbox.append((worker.name, BatchReady(batch.batch_id, model, hold.slot, items)))
         return True
 
-    def _more_can_come(self, model: str) -> bool:
-        return any(
-            camera.end is None and (camera.spec.live or camera.free_slots > 0)
-            for camera in self.cameras.values()
-            if camera.spec.model == model
-        )
-
     def _roomiest(self, kind: str) -> WorkerLine | None:
         lines = [worker for worker in self.workers.values() if worker.kind == kind and worker.room > 0]
         return max(lines, key=lambda worker: worker.room, default=None)
@@ -312,50 +344,31 @@ class Dispatcher:
 
     def next_due_ns(self) -> int | None:
         """When ``pump`` should run next even if no message comes; None: only a message changes anything."""
-        if self._roomiest("executor") is None or len(self._outbound) >= OUTBOUND_LIMIT:
+        if self._roomiest("executor") is None or self.outbound.full(live=True):
             return None
-        dues = [
-            self._batcher.due_ns(model, more_can_come=self._more_can_come(model))
-            for model in self._models
-            if self._free_outputs[model]
-        ]
+        dues = [self._due_ns(model) for model in self._models if self._free_outputs[model]]
         return min((due for due in dues if due), default=None)
 
     # --- outbound -----------------------------------------------------------------------------------------------------
 
-    def peek_outbound(self) -> ExternalMessage | None:
-        """The next message for the sinks, with its ledger as of now; it stays until ``delivered``."""
-        if not self._outbound:
-            return None
-        camera, message, _ = self._outbound[0]
-        if isinstance(message, Status) and message.state in {"ended", "failed"} and message.ledger is None:
-            message = msgspec.structs.replace(message, ledger=camera.ledger.entry())
-            self._outbound[0] = (camera, message, False)
-        return message
+    def peek_outbound(self, *, live: bool = False, untouched: bool = True) -> ExternalMessage | None:
+        """The next message for the sinks, of live cameras or of recordings; see ``Outbound.peek``."""
+        return self.outbound.peek(live=live, untouched=untouched)
 
-    def delivered(self) -> None:
+    def delivered(self, *, live: bool = False) -> None:
         """Every sink has taken the message that ``peek_outbound`` gave."""
-        camera, message, is_frame = self._outbound.popleft()
-        if is_frame:
-            camera.ledger.published_one()
-        elif isinstance(message, Status) and message.state in {"ended", "failed"}:
-            camera.told_end = True
+        self.outbound.delivered(live=live)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def stop_sources(self) -> None:
         """Ask every source to end; what is under way is still finished."""
         self.gates_open = True
-        for camera in self.cameras.values():
-            worker = self.decode_worker(camera.name)
-            if camera.end is None and worker in self.workers:
-                self.outbox.append((worker, Stop()))
-            elif camera.end is None:
-                self.end_camera(camera.name, "stopped", "on request")
+        self.changes.stop()
 
     def end_camera(self, name: str, cause: str, detail: str) -> None:
         """No more frames will come from this camera; those under way are still finished."""
-        self.cameras[name].fail(cause, detail, self._wall_ns())
+        self.changes.end(name, cause, detail)
 
     def abandon(self, cause: str) -> None:
         """Give up every frame under way, counted under ``cause``, and end every camera that has not ended."""
@@ -372,17 +385,12 @@ class Dispatcher:
 
     def discard_outbound(self, cause: str) -> int:
         """Give up the messages that no sink will take any more; their frames are counted under ``cause``."""
-        count = len(self._outbound)
-        for camera, _, is_frame in self._outbound:
-            if is_frame:
-                camera.ledger.dropped(cause)
-        self._outbound.clear()
-        return count
+        return self.outbound.discard(cause)
 
     @property
     def drained(self) -> bool:
         """Every camera has ended and has told so."""
-        return all(camera.told_end for camera in self.cameras.values())
+        return self.changes.drained
 
     @property
     def queues(self) -> dict[str, tuple[int, int]]:
@@ -396,5 +404,5 @@ class Dispatcher:
             ),
             "executors": (sum(len(w.batches) for w in executors), sum(w.capacity for w in executors)),
             "nms": (len(self._tasks) + sum(len(w.tasks) for w in nms), sum(w.capacity for w in nms)),
-            "sinks": (len(self._outbound), OUTBOUND_LIMIT),
+            "sinks": (len(self.outbound), OUTBOUND_LIMIT),
         }

@@ -29,6 +29,11 @@ class Frame:
         return self.ready.camera
 
     @property
+    def settings(self) -> int | None:
+        """Number of the camera's settings that it was made with; None when it has no pixels."""
+        return self.ready.settings if isinstance(self.ready, FrameReady) else None
+
+    @property
     def settled(self) -> bool:
         """Dropped, or its objects are known."""
         return self.cause is not None or self.objects is not None

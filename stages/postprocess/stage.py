@@ -26,6 +26,7 @@ from stages.postprocess.nms_rotated import suppress_rotated
 from stages.postprocess.registry import head_for
 from stages.stage import MonotonicClock
 
+SETTINGS_KEPT: Final = 64  # descriptions of one camera; far more than can be under way at once
 HIGHEST_SCORE: Final = 1.05  # float16 sigmoids reach 1.007; what is above this isn't a probability
 
 _NUMERIC: Final = (
@@ -47,6 +48,10 @@ class Postprocess:
 
     ``outputs`` has the ring of raw outputs of each model and ``max_batch`` the batch size it is laid out for, both by
     the model's name. Mappings are read at use, so that the owner may add to them.
+
+    A camera may change while it runs: each description has a number, ``cameras`` begin with 0, and every frame names
+    the number that it was made with, so that frames under way are judged as they were made. The newest
+    ``SETTINGS_KEPT`` are known.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class Postprocess:
         clock_ns: MonotonicClock,
     ) -> None:
         self._models = {model.name: model for model in models}
-        self._cameras = {camera.name: camera for camera in cameras}
+        self._cameras = {camera.name: {0: camera} for camera in cameras}
         self._outputs = outputs
         self._max_batch = max_batch
         self._clock_ns = clock_ns
@@ -66,8 +71,8 @@ class Postprocess:
         self._detailed: dict[
             str, DetailedHead
         ] = {}  # those of them that give more than boxes; asked per frame, so kept
-        self._geometries: dict[str, tuple[tuple[str, int, int], Geometry]] = {}
-        self._groups: dict[str, NDArray[np.int32]] = {}
+        self._geometries: dict[str, tuple[tuple[str, int, int, int], Geometry]] = {}
+        self._groups: dict[str, tuple[int, NDArray[np.int32]]] = {}
 
     def open(self) -> None:
         """Make the heads. Raises UserError, with all problems at once, for layouts and cameras that can't be right."""
@@ -78,19 +83,23 @@ class Postprocess:
                 heads[model.name] = head_for(model)
             except UserError as error:
                 problems += error.problems
-        for camera in self._cameras.values():
-            problems += self._problems_of(camera)
+        for descriptions in self._cameras.values():
+            for camera in descriptions.values():
+                problems += self._problems_of(camera)
         if problems:
             raise UserError.of(problems)
         self._heads = heads
         self._detailed = {name: head for name, head in heads.items() if isinstance(head, DetailedHead)}
 
-    def add_camera(self, camera: CameraSpec) -> None:
-        """Take a camera, or a new description of one, at run time. Raises UserError as ``open`` does."""
+    def add_camera(self, camera: CameraSpec, settings: int = 0) -> None:
+        """Take a camera, or a further description of one, at run time. Raises UserError as ``open`` does."""
         problems = self._problems_of(camera)
         if problems:
             raise UserError.of(problems)
-        self._cameras[camera.name] = camera
+        descriptions = self._cameras.setdefault(camera.name, {})
+        descriptions[settings] = camera
+        while len(descriptions) > SETTINGS_KEPT:
+            del descriptions[min(descriptions)]
         self._geometries.pop(camera.name, None)
         self._groups.pop(camera.name, None)
 
@@ -170,9 +179,11 @@ class Postprocess:
         return output_views(model, ring.read(task.output_slot, task.generation), max_batch, max_batch)
 
     def _objects(self, task: PostTask, item: PostItem, views: list[NDArray[Any]]) -> Objects:
-        camera = self._cameras.get(item.camera)
+        camera = self._cameras.get(item.camera, {}).get(item.settings)
         if camera is None:
-            raise BadItem("post_failed", f"camera {item.camera!r} isn't known to this worker")
+            known = item.camera in self._cameras
+            what = f"camera {item.camera!r} isn't known to this worker"
+            raise BadItem("post_failed", f"settings {item.settings} of {what}" if known else what)
         if not 0 <= item.index < len(views[0]):
             raise BadItem("post_failed", f"row {item.index} of a slot laid out for {len(views[0])}")
         head = self._heads[task.model]
@@ -184,7 +195,7 @@ class Postprocess:
             raise
         self._check(task)
 
-        best_first = self._suppressed(camera, head, found)
+        best_first = self._suppressed(camera, item.settings, head, found)
         scores = found.scores[best_first]
         if len(scores) and scores[0] > HIGHEST_SCORE:
             raise BadItem(
@@ -218,28 +229,30 @@ class Postprocess:
             masks=list(details.masks),
         )
 
-    def _suppressed(self, camera: CameraSpec, head: Head, found: Candidates) -> NDArray[np.intp]:
+    def _suppressed(self, camera: CameraSpec, settings: int, head: Head, found: Candidates) -> NDArray[np.intp]:
         """Which candidates are kept, best first."""
         if not head.suppresses:
             return np.argsort(-found.scores, kind="stable")
         ids: NDArray[Any] = found.class_ids
         if camera.nms_groups:
-            ids = self._group_ids(camera)[ids]
+            ids = self._group_ids(camera, settings)[ids]
         if found.rotated is not None:
             return suppress_rotated(found.rotated, found.scores, ids, camera.iou, camera.class_agnostic)
         return suppress(found.boxes, found.scores, ids, camera.iou, camera.class_agnostic)
 
-    def _group_ids(self, camera: CameraSpec) -> NDArray[np.int32]:
-        if camera.name not in self._groups:
-            self._groups[camera.name] = group_ids(camera.nms_groups, len(self._models[camera.model].labels))
-        return self._groups[camera.name]
+    def _group_ids(self, camera: CameraSpec, settings: int) -> NDArray[np.int32]:
+        kept = self._groups.get(camera.name)
+        if kept is None or kept[0] != settings:
+            made = group_ids(camera.nms_groups, len(self._models[camera.model].labels))
+            kept = self._groups[camera.name] = (settings, made)
+        return kept[1]
 
     def _check(self, task: PostTask) -> None:
         self._outputs[task.model].check(task.output_slot, task.generation)
 
     def _geometry(self, camera: CameraSpec, model_name: str, item: PostItem) -> Geometry:
         """How this camera's pictures lie in the model's input; the last one is kept, sizes seldom change."""
-        key = (model_name, item.width, item.height)
+        key = (model_name, item.settings, item.width, item.height)
         kept = self._geometries.get(camera.name)
         if kept is None or kept[0] != key:
             model = self._models[model_name]

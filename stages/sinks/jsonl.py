@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from stages.errors import StageDead, UserError
@@ -33,7 +33,9 @@ class JsonlSink:
     Folders that were created for nothing are removed again.
     ``merged``: one file whose order does not depend on timing. What has to wait for cameras that are behind is held in
     memory up to some hundred lines per camera, in unnamed files beyond (see ``Merge``, ``Spool``).
-    Otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``.
+    Otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``. ``live``:
+    cameras whose files are gone on with (``append``) where each has one of its own; a file for all is, if any of them
+    is live when the run begins.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class JsonlSink:
         status: bool = False,
         rotate_bytes: int | None = None,
         append: bool = False,
+        live: Collection[str] = (),
     ) -> None:
         self._path = path
         self._cameras = tuple(cameras)
@@ -54,6 +57,10 @@ class JsonlSink:
         self._status = status
         self._rotate_bytes = rotate_bytes
         self._append = append
+        self._live = set(live)
+        self._append_shared = append or bool(self._live)
+        self._closed_lines = 0  # in files of cameras that were removed
+        self._left: set[str] = set()  # cameras that were removed, whose files this run has begun
         self._packer = Packer()
         self._files: dict[str, LineFile] = {}  # by camera; one file is under "" when all share it
         self._created: list[Path] = []  # folders
@@ -101,7 +108,8 @@ class JsonlSink:
             self._remove_folders()
             raise UserError.of(list(dict.fromkeys(problems)))
         self._merge = Merge(self._cameras, self._spool) if self._merged else None
-        self._handed = 0
+        self._handed = self._closed_lines = 0
+        self._left.clear()
         self._dead = ""
 
     def take(self, message: ExternalMessage) -> bool:
@@ -131,6 +139,22 @@ class JsonlSink:
         except (StageDead, UserError) as error:
             raise self._broken(error) from error
         return True
+
+    def camera_added(self, name: str, *, live: bool) -> None:
+        """A camera joins, or is of the other kind from now on."""
+        (self._live.add if live else self._live.discard)(name)
+
+    def camera_removed(self, name: str) -> None:
+        """Close the camera's file, if it has one of its own. Raises StageDead on a full disk."""
+        self._live.discard(name)
+        file = self._files.pop(name, None) if CAMERA in self._path else None
+        if file is not None:
+            self._left.add(name)
+            try:
+                file.close(0)
+                self._closed_lines += file.written
+            except StageDead as error:
+                raise self._broken(error) from error
 
     def service(self) -> None:
         """Write what is held back for the sake of fewer writes. Raises StageDead on a full disk."""
@@ -202,7 +226,7 @@ class JsonlSink:
         for file in self._files.values():
             with contextlib.suppress(StageDead):  # one word is enough: what it could not write is counted below
                 file.flush()
-        missing = self._handed - sum(file.written for file in self._files.values())
+        missing = self._handed - self._closed_lines - sum(file.written for file in self._files.values())
         lines = f"; {missing} {'line is' if missing == 1 else 'lines are'} missing at the end of {self._path}"
         self._dead = f"{error}{lines}" if missing else str(error)
         return StageDead(self._dead)
@@ -233,7 +257,9 @@ class JsonlSink:
             return file
         path = self._path_of(camera)
         self._create(self._missing_folders(path))
-        file = LineFile(path, rotate_bytes=self._rotate_bytes, append=self._append)
+        own = self._append or camera in self._live or camera in self._left
+        append = own if CAMERA in self._path else self._append_shared
+        file = LineFile(path, rotate_bytes=self._rotate_bytes, append=append)
         file.open()
         self._files[camera] = file
         return file

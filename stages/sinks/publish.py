@@ -19,7 +19,7 @@ Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experime
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import zmq
 
@@ -44,9 +44,11 @@ class PublishSink:
     """A sink that publishes to any number of subscribers.
 
     ``lossless`` (recorded input): a full subscriber holds up the run; only when it has taken nothing for ``stall_ms``
-    the others go on without it. Otherwise (live input) nobody waits for anybody. Either way a subscriber that keeps up
-    again gets everything again. ``join_ms``: messages are taken only this long after ``open``, so that subscribers who
-    waited for the address to appear (they try every 100 ms) miss nothing. Use from one thread.
+    the others go on without it. Otherwise, and for the cameras named in ``live``, nobody waits for anybody. Either way
+    a subscriber that keeps up again gets everything again. Where both kinds are published, recordings wait until a
+    subscriber that live messages were lost to has caught up: libzmq would lose theirs too. ``join_ms``: messages are
+    taken only this long after ``open``, so that subscribers who waited for the address to appear (they try every
+    100 ms) miss nothing. Use from one thread.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class PublishSink:
         trace: bool = False,
         join_ms: int = 300,
         stall_ms: int = 5000,
+        live: Collection[str] = (),
     ) -> None:
         self._bind = bind
         self._clock_ns = clock_ns
         self._lossless = lossless
+        self._live = set(live)
         self._hwm = max(1, hwm)
         self._trace = trace
         self._join_ns = join_ms * NS_PER_MS
@@ -154,9 +158,17 @@ class PublishSink:
         if isinstance(message, Heartbeat):
             self._send(*self._packer.packed(message))
             return True
+        if message.camera in self._live:
+            topic, body = self._packer.packed(message, trace=self._trace)
+            if not self._send(topic, body):
+                self._send_lossy(topic, body)
+            return True
         if self._held is None or self._held[0] is not message:
             self._held = (message, *self._packer.packed(message, trace=self._trace))
         _, topic, body = self._held
+        waits = bool(self._live) and self._lossless and self._lossy_until_left > 0 and self._someone_is_set_aside()
+        if waits and not self._may_lose():
+            return False
         if not self._send(topic, body):
             if not self._may_lose():
                 return False
@@ -165,6 +177,14 @@ class PublishSink:
         if isinstance(message, Status):
             self._last.note(message)
         return True
+
+    def camera_added(self, name: str, *, live: bool) -> None:
+        """A camera joins, or is of the other kind from now on."""
+        (self._live.add if live else self._live.discard)(name)
+
+    def camera_removed(self, name: str) -> None:
+        """No message of this camera comes any more."""
+        self._live.discard(name)
 
     def service(self) -> None:
         """Count subscribers, and look whether full ones keep up again."""

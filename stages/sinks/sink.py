@@ -48,3 +48,14 @@ class Checkable(Protocol):
 
         Raises Occupied when nothing but another program is in the way.
         """
+
+
+@runtime_checkable
+class CameraAware(Protocol):
+    """A sink that treats live cameras and recordings differently, or keeps something for each camera."""
+
+    def camera_added(self, name: str, *, live: bool) -> None:
+        """A camera joins, or is of the other kind from now on."""
+
+    def camera_removed(self, name: str) -> None:
+        """No message of this camera comes any more, unless it is added again. Raises StageDead as ``take`` does."""

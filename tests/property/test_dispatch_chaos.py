@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import deque
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,10 +18,12 @@ from pipeline.runtime.dispatch import Dispatcher
 from stages.camera import CameraSpec
 from stages.messages import (
     BatchReady,
+    CameraChanged,
     Detections,
     FrameDropped,
     FrameReady,
     ItemFailed,
+    LinkChanged,
     Objects,
     PostDone,
     PostTask,
@@ -246,14 +250,15 @@ class World:
             target, message = self.dispatcher.outbox.popleft()
             self.inboxes[target].append(message)
         for _ in range(self.rng.randint(0, 3)):
-            message = self.dispatcher.peek_outbound()
+            live = self.rng.random() < 0.5
+            message = self.dispatcher.peek_outbound(live=live)
             if message is None:
-                break
+                continue
             if isinstance(message, Detections):
                 self.published[message.camera].append(message)
             elif isinstance(message, Status):
                 self.statuses.append(message)
-            self.dispatcher.delivered()
+            self.dispatcher.delivered(live=live)
         for camera in self.dispatcher.cameras.values():
             assert camera.ledger.exact, f"the ledger of {camera.name} is off: {camera.ledger.entry()}"
 
@@ -420,3 +425,322 @@ def test_live_cameras_publish_the_newest_and_count_the_rest() -> None:
         assert entry.published == len(messages)
         assert set(entry.dropped) <= {"superseded", "too_old"}
         assert [m.seq for m in messages] == sorted({m.seq for m in messages})
+
+
+class ChangingWorld(World):
+    """A world whose cameras are added, removed, paused, changed and started over, and whose links come and go."""
+
+    def __init__(self, the_plan: RunPlan, frames: int, rng: random.Random) -> None:
+        self.made_with: dict[tuple[str, int, int], int] = {}  # camera, epoch, seq -> settings
+        self.identity: dict[tuple[str, int], tuple[int, int]] = {}  # camera, slot -> epoch, seq
+        self.in_rows: dict[int, list[tuple[str, int, int]]] = {}  # output slot -> camera, epoch, seq
+        self.settings: dict[str, int] = {}
+        self.leaving: set[str] = set()  # decode workers that were told to stop
+        self.wanted: dict[str, CameraSpec] = {}  # cameras that restart: what they are to become
+        self.linked: set[str] = set()
+        self.removed = 0
+        self.restarted = 0
+        super().__init__(the_plan, frames, rng)
+
+    def start(self, name: str) -> None:
+        if name.startswith("decode/"):
+            camera = name.removeprefix("decode/")
+            self.leaving.discard(name)
+            self.linked.discard(camera)
+            spec = self.dispatcher.cameras[camera].spec
+            begin = self.dispatcher.begin(camera)
+            self.inboxes[name], self.outboxes[name] = deque(), deque()
+            self.sources[camera] = Source(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out)
+            self.free[camera] = []
+            self.settings[camera] = 0
+            if not spec.network:
+                self.outboxes[name].append(StreamStarted(camera, begin.epoch, 8, 8, 10.0, "h264", "file", self.frames))
+            self.dispatcher.worker_ready(name, "decode", 2)
+            return
+        super().start(name)
+
+    def kill(self, name: str, *, blame: bool = False) -> None:
+        if not name.startswith("decode/"):
+            super().kill(name, blame=blame)
+            return
+        self.kills += 1
+        outbox = self.outboxes.pop(name)
+        self.inboxes.pop(name)
+        for _ in range(self.rng.randint(0, len(outbox))):
+            self.dispatcher.receive(name, outbox.popleft())
+        line = self.dispatcher.cameras.get(name.removeprefix("decode/"))
+        again = line is not None and line.end is None and not line.hold and name not in self.leaving
+        self.dispatcher.worker_lost(name, blame=blame, why="killed" if again else "")
+        if again:
+            self.start(name)
+
+    def decode(self, camera: str, source: Source, outbox: deque[object]) -> None:
+        line = self.dispatcher.cameras.get(camera)
+        if line is None or f"decode/{camera}" in self.leaving:
+            return
+        if line.spec.network and not self.link(camera, source, outbox):
+            return
+        if not line.spec.network and source.seq >= self.frames:
+            outbox.append(StreamEnded(camera, source.epoch, "ended", "", source.decoded, source.sampled_out, 0, True))
+            source.done = True
+            return
+        if not self.free[camera]:
+            if line.spec.live:
+                source.decoded += 1
+                dropped = FrameDropped(camera, source.epoch, source.seq, source.decoded, 0, "no_slot", "")
+                outbox.append(dropped)
+                source.seq += 1
+            return
+        slot = self.free[camera].pop()
+        assert slot not in self.free[camera], "a slot was given twice"
+        assert slot not in line.held, "a slot that is in use was given away"
+        generation = self.bump((camera, slot))
+        source.decoded += 1
+        epoch, seq = source.epoch, source.seq
+        source.seq += 1
+        self.written[camera, slot] = (generation, seq)
+        self.identity[camera, slot] = (epoch, seq)
+        number = self.settings[camera]
+        self.made_with[camera, epoch, seq] = number
+        ready = FrameReady(camera, epoch, seq, slot, generation, 8, 8, seq, seq, source.decoded, 0, False, self.now_ns)
+        outbox.append(msgspec.structs.replace(ready, settings=number, arrived_at_ns=self.now_ns))
+
+    def link(self, camera: str, source: Source, outbox: deque[object]) -> bool:
+        """The connection of a live camera; False while there is none."""
+        if camera not in self.linked:
+            if self.rng.random() < 0.5:
+                outbox.append(LinkChanged(camera, source.epoch, "reconnecting", "refused", "nobody listens", 1, 250))
+                return False
+            self.linked.add(camera)
+            outbox.append(StreamStarted(camera, source.epoch, 8, 8, 10.0, "h264", "arrival", None))
+            outbox.append(LinkChanged(camera, source.epoch, "streaming", "first", ""))
+            return True
+        if self.rng.random() < 0.03:
+            self.linked.discard(camera)
+            outbox.append(StreamEnded(camera, source.epoch, "ended", "", source.decoded, 0, 0, False))
+            source.epoch, source.seq = source.epoch + 1, 0
+            outbox.append(LinkChanged(camera, source.epoch, "stalled", "no_picture", ""))
+            return False
+        return True
+
+    def work(self, name: str) -> None:
+        kind, _, camera = name.partition("/")
+        inbox = self.inboxes[name]
+        if kind == "decode":
+            for message in list(inbox):
+                if isinstance(message, CameraChanged):
+                    self.settings[camera] = message.settings
+                elif isinstance(message, Stop):
+                    self.leaving.add(name)
+                elif isinstance(message, SlotsFreed):
+                    assert not set(message.slots) & set(self.free[camera]), "a slot was given twice"
+            if name in self.leaving and not self.outboxes[name] and self.sources[camera].done:
+                del self.inboxes[name], self.outboxes[name]
+                self.dispatcher.worker_lost(name, blame=False)
+                return
+        elif kind == "executor" and inbox:
+            batch = inbox[0]
+            assert isinstance(batch, BatchReady)
+            self.in_rows[batch.output_slot] = [(i.camera, *self.identity[i.camera, i.slot]) for i in batch.items]
+        elif kind == "nms" and inbox:
+            task = inbox[0]
+            assert isinstance(task, PostTask)
+            for item in task.items:
+                made = self.in_rows[task.output_slot][item.index]
+                assert made[0] == item.camera
+                assert self.made_with[made] == item.settings, "judged by other settings than it was made with"
+                assert item.settings in self.dispatcher.cameras[item.camera].kept, "forgotten while it is under way"
+        super().work(name)
+
+    # --- what the shell does ------------------------------------------------------------------------------------------
+
+    def stop(self, camera: str) -> None:
+        name = f"decode/{camera}"
+        if name in self.inboxes:
+            self.inboxes[name].append(Stop())
+
+    def change_something(self) -> None:
+        changes = self.dispatcher.changes
+        lines = self.dispatcher.cameras
+        name = self.rng.choice([f"c{i}" for i in range(5)])
+        line = lines.get(name)
+        action = self.rng.choice(["add", "remove", "pause", "resume", "change", "restart"])
+        if line is None:
+            if action == "add":
+                network = self.rng.random() < 0.5
+                changes.add(CameraSpec(name, f"/{name}", "m", network=network, live=network), 3)
+                self.published.setdefault(name, [])
+                self.start(f"decode/{name}")
+        elif line.hold in {"restarting", "removed"}:
+            pass
+        elif action == "remove":
+            changes.remove(name, "on request")
+            self.stop(name)
+        elif action == "pause" and line.end is None and not line.hold:
+            changes.pause(name)
+            self.stop(name)
+        elif action == "resume" and line.hold == "paused" and f"decode/{name}" not in self.inboxes:
+            changes.resume(name)
+            self.start(f"decode/{name}")
+        elif action == "change" and line.end is None:
+            changes.change(dataclasses.replace(line.spec, confidence=self.rng.random()))
+        elif action == "restart" and line.hold != "paused":
+            self.wanted[name] = dataclasses.replace(line.spec, url="/other")
+            changes.restart(name, "reloaded", "its source was changed")
+            self.stop(name)
+
+    def step(self, kill_rate: float, change_rate: float = 0.0) -> None:
+        if self.rng.random() < change_rate:
+            self.change_something()
+        super().step(kill_rate)
+        for name, what in self.dispatcher.changes.step():
+            if f"decode/{name}" in self.inboxes:
+                continue
+            if what == "restarting":
+                self.dispatcher.changes.start_over(self.wanted.pop(name), self.rng.randint(1, 4), paused=False)
+                self.start(f"decode/{name}")
+                self.restarted += 1
+            else:
+                self.removed += 1
+        for line in self.dispatcher.changes.past.values():
+            assert line.ledger.exact
+            assert line.ledger.in_flight == 0
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    live=st.booleans(),
+    kill_rate=st.sampled_from([0.0, 0.02]),
+    change_rate=st.sampled_from([0.005, 0.03, 0.1]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_changes_while_it_runs_every_frame_is_counted_and_none_comes_twice(
+    seed: int, live: bool, kill_rate: float, change_rate: float
+) -> None:
+    rng = random.Random(seed)
+    the_plan = plan(2, 4, 3, 2, 2)
+    specs = tuple(dataclasses.replace(c, network=live, live=live, max_age_ms=50) for c in the_plan.cameras)
+    world = ChangingWorld(dataclasses.replace(the_plan, cameras=specs), 40, rng)
+    for _ in range(1500):
+        world.step(kill_rate, change_rate)
+    world.dispatcher.stop_sources()
+    world.run(0.0)
+    lines = {**world.dispatcher.changes.past, **world.dispatcher.cameras}
+    for name, messages in world.published.items():
+        told = [(m.epoch, m.seq) for m in messages]
+        assert told == sorted(set(told)), f"{name}: twice, or out of order"
+        assert all(m.objects[0].score == m.seq / 1000 for m in messages)
+        if name in lines:
+            entry = lines[name].ledger.entry()
+            assert (entry.published, entry.in_flight) == (len(messages), 0)
+            assert not lines[name].held
+    if not live:
+        recorded = [n for n in ("c0", "c1") if not any(s.camera == n and s.cause == "removed" for s in world.statuses)]
+        for name in recorded:
+            entry = lines[name].ledger.entry()
+            assert set(entry.dropped) <= {"sampling"}, "a recording that was not removed loses nothing"
+
+
+def test_pausing_a_recording_loses_and_repeats_nothing_and_is_told_in_order() -> None:
+    world = ChangingWorld(plan(1, 4, 2, 1, 1), 60, random.Random(4))
+    for round_ in range(5):
+        for _ in range(150):
+            world.step(0.0)
+        if world.dispatcher.cameras["c0"].end is not None:
+            break
+        world.dispatcher.changes.pause("c0")
+        world.stop("c0")
+        for _ in range(300):
+            world.step(0.0)
+        assert "decode/c0" not in world.inboxes
+        assert world.dispatcher.cameras["c0"].state == "paused"
+        before = len(world.published["c0"])
+        assert world.statuses[-1].state == "paused", round_
+        for _ in range(50):
+            world.step(0.0)
+        assert len(world.published["c0"]) == before
+        world.dispatcher.changes.resume("c0")
+        world.start("decode/c0")
+    world.run(0.0)
+    assert [m.seq for m in world.published["c0"]] == list(range(60))
+    states = [(s.state, s.cause) for s in world.statuses]
+    assert states[0] == ("started", "started")
+    assert states[-1] == ("ended", "ended")
+    assert states[1:-1] == [("paused", "paused"), ("started", "resumed")] * (len(states[1:-1]) // 2)
+    assert len(states) > 3
+
+
+def test_a_camera_that_is_removed_and_added_again_goes_on_counting_in_a_new_epoch() -> None:
+    world = ChangingWorld(plan(1, 4, 2, 1, 1), 30, random.Random(8))
+    world.dispatcher.changes.stay = True
+    for _ in range(60):
+        world.step(0.0)
+    world.dispatcher.changes.remove("c0", "on request")
+    world.stop("c0")
+    while not world.removed:
+        world.step(0.0)
+    ended = world.statuses[-1]
+    assert (ended.state, ended.cause, ended.epoch) == ("ended", "removed", 0)
+    assert ended.ledger is not None
+    assert ended.ledger.in_flight == 0
+    assert not world.dispatcher.drained, "it waits for cameras"
+    published = len(world.published["c0"])
+    world.dispatcher.changes.add(CameraSpec("c0", "/c0", "m"), 3)
+    world.start("decode/c0")
+    world.run(0.0)
+    assert [(m.epoch, m.seq) for m in world.published["c0"][published:]] == [(1, s) for s in range(30)]
+    assert world.dispatcher.cameras["c0"].ledger.published == published + 30
+
+
+def test_a_run_of_a_live_camera_that_has_failed_does_not_end_by_itself() -> None:
+    the_plan = plan(1, 4, 2, 1, 1)
+    specs = tuple(dataclasses.replace(c, network=True, live=True) for c in the_plan.cameras)
+    world = ChangingWorld(dataclasses.replace(the_plan, cameras=specs), 30, random.Random(2))
+    world.dispatcher.end_camera("c0", "worker_failed", "its budget of restarts is spent")
+    for _ in range(100):
+        world.step(0.0)
+    assert world.dispatcher.cameras["c0"].state == "failed"
+    assert world.dispatcher.cameras["c0"].told_end
+    assert not world.dispatcher.drained
+    world.dispatcher.changes.restart("c0", "reloaded", "")
+    world.wanted["c0"] = world.dispatcher.cameras["c0"].spec
+    world.stop("c0")
+    for _ in range(200):
+        world.step(0.0)
+    assert world.restarted == 1
+    assert world.published["c0"], "it runs again"
+    world.dispatcher.stop_sources()
+    world.run(0.0)
+
+
+def test_frames_of_a_live_camera_that_wait_too_long_for_the_sinks_are_dropped_and_told_in_their_place() -> None:
+    the_plan = plan(1, 6, 2, 1, 1, live=True, max_age_ms=100)
+    world = World(the_plan, 60, random.Random(6))
+    for _ in range(200):
+        world.step(0.0)
+    dispatcher = world.dispatcher
+    waiting = len(dispatcher.outbound)
+    while len(dispatcher.outbound) < waiting + 5:
+        name = world.rng.choice(list(world.inboxes))
+        world.work(name)
+        while world.outboxes[name]:
+            dispatcher.receive(name, world.outboxes[name].popleft())
+        world.now_ns += 1000
+        dispatcher.pump(world.now_ns)
+        while dispatcher.outbox:
+            target, message = dispatcher.outbox.popleft()
+            world.inboxes[target].append(message)
+    world.now_ns += 200_000_000
+    dispatcher.pump(world.now_ns)
+    first = dispatcher.peek_outbound(live=True)
+    while isinstance(first, Status) and first.state != "gap":
+        dispatcher.delivered(live=True)
+        first = dispatcher.peek_outbound(live=True)
+    assert len(dispatcher.outbound) == 0 or isinstance(first, Status)
+    world.run(0.0)
+    messages = world.published["c0"]
+    entry = dispatcher.cameras["c0"].ledger.entry()
+    assert entry.dropped["too_old"] >= 5
+    assert entry.decoded == entry.published + sum(entry.dropped.values()) == 60
+    told = {q for s in world.statuses if s.state == "gap" for q in range(s.from_seq or 0, (s.to_seq or 0) + 1)}
+    assert told | {m.seq for m in messages} == set(range(60))
