@@ -7,6 +7,7 @@
     │   └── SourceRefused    this file or camera can't be used (typed ``cause``)
     ├── BadItem              this frame failed: count it under ``cause`` and go on
     │   └── StaleSlot        the slot was rewritten since the reference was made
+    ├── LinkFault            a live source is lost or not to be had: its link decides when it is tried again
     └── StageDead            this worker is finished: unwind, let the supervisor restart it
         └── DeviceFailed     the accelerator failed in a way that a new process may mend
 
@@ -69,6 +70,21 @@ class StaleSlot(BadItem):
 
     def __reduce__(self) -> tuple[type[StaleSlot], tuple[str, ...]]:
         return type(self), (self.detail,)
+
+
+class LinkFault(CampipeError):
+    """A live source can't be opened or read any more; ``cause`` is one of the words in ``stages.messages.LinkCause``.
+
+    ``detail`` is a sentence for people, without any credentials.
+    """
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(f"{cause}: {detail}")
+        self.cause = cause
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[LinkFault], tuple[str, ...]]:
+        return type(self), (self.cause, self.detail)
 
 
 class StageDead(CampipeError):

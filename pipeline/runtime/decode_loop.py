@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import random
 import time
+
+import zmq
 
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import DecodeWork
 from pipeline.transport.channel import WorkerChannel
-from stages.messages import Begin, Goodbye, Ready, SlotsFreed, Stop
+from stages.messages import Begin, CameraChanged, Goodbye, Ready, SlotsFreed, Stop
 
 BEGIN_TIMEOUT_MS = 30_000
 
 
 def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
-    """Decode one camera until its stage is done."""
+    """Decode one camera until its stage is done.
+
+    A live camera's reader may be stuck in a call when this returns; its thread is a daemon and holds up nothing.
+    """
     import cv2
 
-    from stages.decode.stage import Decode, ResumePoint
+    from stages.decode.choose import stage_of
+    from stages.decode.stage import ResumePoint
 
     cv2.setNumThreads(1)
     begin = channel.receive(BEGIN_TIMEOUT_MS)
     if not isinstance(begin, Begin):
         return
     resume = ResumePoint(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out)
-    first = begin == Begin(0, 0, 0, 0)
-    stage = Decode(work.camera, work.model, work.ring, time.monotonic_ns, None if first else resume)
+    stage = stage_of(
+        work.camera,
+        work.model,
+        work.ring,
+        time.monotonic_ns,
+        None if resume == ResumePoint() else resume,
+        wall_ns=time.time_ns,
+        draw=random.random,
+        delay_ms=begin.delay_ms,
+    )
     meter = Meter(channel)
+    poller = zmq.Poller()
+    poller.register(channel.socket, zmq.POLLIN)
+    if stage.wake_fd >= 0:
+        poller.register(stage.wake_fd, zmq.POLLIN)
     try:
         for message in stage.open():
             channel.send(message)
@@ -34,18 +53,21 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
             wait_ns = stage.wait_ns()
             now_ns = time.monotonic_ns()
             meter.report(now_ns)
-            if wait_ns is None or wait_ns > 0:
+            if wait_ns != 0:
                 due_ms = meter.due_ms(now_ns)
-                timeout_ms = due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000))
-            else:
-                timeout_ms = 0
-            control = channel.receive(timeout_ms)
+                poller.poll(due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000)))
+            control = channel.receive(0)
             while control is not None:
-                if isinstance(control, SlotsFreed):
-                    stage.grant(control.slots)
-                elif isinstance(control, Stop):
-                    for message in stage.stop():
-                        channel.send(message)
+                match control:
+                    case SlotsFreed():
+                        stage.grant(control.slots)
+                    case CameraChanged():
+                        stage.change(control.spec, control.settings)
+                    case Stop():
+                        for message in stage.stop():
+                            channel.send(message)
+                    case _:
+                        pass
                 control = channel.receive(0)
             if not stage.done and stage.wait_ns() == 0:
                 before_ns = time.monotonic_ns()

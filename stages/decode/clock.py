@@ -101,6 +101,14 @@ def nominal_ns(rate: Rational | None) -> int:
     return found if MIN_NOMINAL_NS <= found <= MAX_NOMINAL_NS else DEFAULT_NOMINAL_NS
 
 
+def told_fps(average: Rational | None, nominal: int) -> float:
+    """Frames per second to tell people: the average, unless empty AVI chunks made it more than the nominal rate."""
+    most = SECOND_NS / nominal
+    if not average or average.numerator <= 0 or average.denominator <= 0:
+        return most
+    return min(average.numerator / average.denominator, most)
+
+
 def utc_ns(text: str | None) -> int | None:
     """Nanoseconds since 1970 of an ISO 8601 time such as a ``creation_time`` tag (UTC when it names no zone), or None.
 

@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from stages.camera import CameraSpec
 from stages.decode import refusal
-from stages.decode.clock import SECOND_NS, Rational, StreamClock, nominal_ns, utc_ns
+from stages.decode.clock import SECOND_NS, StreamClock, nominal_ns, told_fps, utc_ns
 from stages.decode.matroska import missing_bytes
 from stages.decode.source import Ending, SourceFacts, SourceFrame
 from stages.decode.truncation import Outcome, Promise, missing
@@ -31,6 +31,7 @@ AVFMT_TS_DISCONT = 0x0200  # libavformat/avformat.h
 # A clock that may wrap or restart inside a file (MPEG-TS and -PS) is believed less than one that can't.
 DISCONTINUOUS_GAP_NS = 10 * SECOND_NS
 CONTINUOUS_GAP_NS = 3600 * SECOND_NS
+KEYFRAMES_GAP_NS = 60 * SECOND_NS  # where nothing but keyframes is decoded, gaps are the rule
 
 READ_ERRORS_IN_A_ROW = 8  # then the rest of the file counts as lost
 
@@ -48,6 +49,7 @@ class FileSource:
     def __init__(self, camera: CameraSpec) -> None:
         self._path = camera.url
         self._track = camera.track
+        self.keyframes = camera.keyframes
         self._container: InputContainer | None = None
         self._frames: Generator[VideoFrame, None, None] | None = None
         self._clock: StreamClock | None = None
@@ -64,6 +66,8 @@ class FileSource:
         self._start_ns: int | None = None
         self._end_ns = 0
         self._cut_short = False
+        self._key_seen = False
+        self._skipping = False
         self._read_error: FFmpegError | None = None
 
     def open(self) -> SourceFacts:
@@ -98,6 +102,8 @@ class FileSource:
         self._promise = Promise(frames, duration_ns) if whole else Promise(None, None)
         discontinuous = bool(container.format.flags & AVFMT_TS_DISCONT)
         gap_ns = DISCONTINUOUS_GAP_NS if discontinuous else CONTINUOUS_GAP_NS
+        if self.keyframes:
+            gap_ns = max(gap_ns, KEYFRAMES_GAP_NS)
         self._clock = StreamClock(stream.time_base, self._nominal_ns, gap_ns)
         self._frames = self._decode_all(container, stream, whole, of_track)
         self._first = first = next(self._frames, None)
@@ -110,11 +116,11 @@ class FileSource:
         return SourceFacts(
             width=width,
             height=height,
-            fps=_fps(stream.average_rate, self._nominal_ns),
+            fps=told_fps(stream.average_rate, self._nominal_ns),
             codec=codec,
             pixel_format=first.format.name,
             container=name,
-            frames=frames,
+            frames=None if self.keyframes else frames,
             duration_s=None if duration_ns is None else duration_ns / SECOND_NS,
             rotation=quarter_turns(first) * 90,
             recorded_at_ns=utc_ns(container.metadata.get("creation_time") or stream.metadata.get("creation_time")),
@@ -148,7 +154,9 @@ class FileSource:
             frame = next(self._frames, None) if self._frames is not None else None
         if frame is None or self._clock is None:
             return None
-        return SourceFrame(frame, self._clock.next_ns(frame.pts, frame.dts), frame.is_corrupt)
+        self._key_seen = self._key_seen or bool(frame.key_frame)
+        pts_ns = self._clock.next_ns(frame.pts, frame.dts)
+        return SourceFrame(frame, pts_ns, frame.is_corrupt, whole=self._key_seen)
 
     def ending(self) -> Ending:
         """How the file ended: ``ended``, ``truncated``, or ``unreadable`` / ``corrupt`` when the rest was given up."""
@@ -188,6 +196,10 @@ class FileSource:
             if not ours:
                 continue
             self._packets += 1
+            self._key_seen = self._key_seen or packet.is_keyframe  # of an edit list's hidden start no frame is shown
+            if self._skipping != self.keyframes:
+                self._skipping = self.keyframes
+                context.skip_frame = "NONKEY" if self._skipping else "DEFAULT"
             try:
                 frames = context.decode(packet)
             except FFmpegError:
@@ -233,14 +245,6 @@ class FileSource:
         if ours and not packet.is_discard and (self._start_ns is None or at_ns < self._start_ns):
             self._start_ns = at_ns
         self._end_ns = max(self._end_ns, at_ns + (packet.duration or 0) * tick_ns // base.denominator)
-
-
-def _fps(average: Rational | None, nominal: int) -> float:
-    """Frames per second to tell people: the average, unless empty AVI chunks made it more than the nominal rate."""
-    most = SECOND_NS / nominal
-    if not average or average.numerator <= 0 or average.denominator <= 0:
-        return most
-    return min(average.numerator / average.denominator, most)
 
 
 def _duration_ns(container: InputContainer, stream: VideoStream, name: str) -> tuple[int | None, bool]:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from av.video.frame import VideoFrame
 
+from stages.messages import ClockSource, LinkCause
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
@@ -32,6 +34,16 @@ class SourceFrame:
     frame: VideoFrame
     pts_ns: int
     corrupt: bool
+    whole: bool = True  # False: no keyframe came before it, so that parts of it may never have been sent
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFrame(SourceFrame):
+    """One decoded frame of a live source."""
+
+    arrived_at_ns: int = 0  # monotonic time at which its data was there
+    captured_ns: int = 0  # UTC
+    clock: ClockSource = "arrival"  # what captured_ns comes from
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,35 @@ class Source(Protocol):
 
     def ending(self) -> Ending:
         """Why ``read`` gave None."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+
+
+class LiveSource(Protocol):
+    """A connection that is opened once, read until it is lost, and closed. All but the properties may block.
+
+    One thread calls the methods; the properties may be read from any, and ``keyframes`` set from any.
+    """
+
+    keyframes: bool  # decode nothing but keyframes
+
+    @property
+    def decode_errors(self) -> int:
+        """Packets that the decoder refused, since ``open``."""
+
+    @property
+    def resolving(self) -> bool:
+        """Whether it waits for the name service, which has deadlines of its own and can't be interrupted."""
+
+    def open(self) -> SourceFacts:
+        """Connect. Sizes are 0 when they aren't known before the first picture. Raises LinkFault."""
+
+    def read(self) -> list[LiveFrame]:
+        """The frames that the next packet completes, often none. Raises LinkFault when the connection is over."""
+
+    def silence(self) -> tuple[LinkCause, str]:
+        """Why no whole picture has come of late, as far as can be told; cause and a sentence for people."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

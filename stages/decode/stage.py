@@ -7,21 +7,17 @@ whichever message is the last to arrive, and a new stage can go on from it (``Re
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stages.camera import CameraSpec
-from stages.decode.choose import source_of
+from stages.decode.file import FileSource
 from stages.decode.sampling import Sampler
+from stages.decode.slots import SlotWriter
 from stages.decode.source import Ending, Source, SourceFacts, SourceFrame
-from stages.decode.upright import PictureConverter, upright_size
+from stages.decode.upright import upright_size
 from stages.errors import BadItem, SourceRefused
 from stages.frames import SlotRing
-from stages.letterbox import Geometry, geometry, place
 from stages.messages import FrameDropped, FrameReady, InternalMessage, StreamEnded, StreamStarted
 from stages.model import ModelSpec
 from stages.stage import MonotonicClock
@@ -58,14 +54,11 @@ class Decode:
         resume: ResumePoint | None = None,
     ) -> None:
         self._camera = camera
-        self._model = model
-        self._ring = ring
         self._clock_ns = clock_ns
+        self._slots = SlotWriter(model, ring, camera.roi)
+        self._settings = 0
         self.done = False
-        self._free: deque[int] = deque()
-        self._converter = PictureConverter(model.channels)
-        self._geometry: Geometry | None = None
-        self._size = (0, 0)  # that _geometry is for
+        self.wake_fd = -1  # only time and slots change what there is to do
         self._source: Source | None = None
         self._facts: SourceFacts | None = None
         self._recorded_at_ns = camera.recorded_at_ns or 0
@@ -78,6 +71,7 @@ class Decode:
         self._sampler = Sampler(camera.sample_every, camera.sample_fps)
         self._passed = 0  # frames sampled out since the last message
         self._ahead: SourceFrame | None = None  # read, not due yet
+        self._ahead_cause = ""  # why it will be dropped when it is due
         self._origin_ns: int | None = None  # monotonic time at which pts 0 of this epoch is due
         self._last_pts_ns = 0
 
@@ -87,7 +81,17 @@ class Decode:
 
     def grant(self, slots: Sequence[int]) -> None:
         """These slots of the ring may be written."""
-        self._free.extend(slots)
+        self._slots.grant(slots)
+
+    def change(self, camera: CameraSpec, settings: int) -> None:
+        """From the next frame on, frames are made by ``camera`` and carry ``settings``. The source stays as it is."""
+        before, self._camera = self._camera, camera
+        self._settings = settings
+        self._slots.look_at(camera.roi)
+        if (before.sample_every, before.sample_fps) != (camera.sample_every, camera.sample_fps):
+            self._sampler = Sampler(camera.sample_every, camera.sample_fps)
+        if isinstance(self._source, FileSource):
+            self._source.keyframes = camera.keyframes
 
     def wait_ns(self) -> int | None:
         """0: call ``step``. n > 0: nothing is due for n nanoseconds. None: nothing to do until a slot is granted."""
@@ -95,7 +99,7 @@ class Decode:
             return None
         if self._skip or self._limit_reached():
             return 0
-        if not self._free and not self._camera.live:
+        if not self._slots.free and not self._camera.live:
             return None
         if self._ahead is None:
             return 0
@@ -117,16 +121,17 @@ class Decode:
                 if frame is None:
                     return self._next_epoch(source)
                 self._last_pts_ns = frame.pts_ns
-                if not self._sampler.keep(frame.pts_ns):
+                cause = self._unfit(frame)
+                if not cause and not self._sampler.keep(frame.pts_ns):
                     self._passed += 1
                 elif self._skip:
                     self._skip -= 1
                     self._passed = 0
                 else:
-                    self._ahead = frame
+                    self._ahead, self._ahead_cause = frame, cause
                     break
         ahead = self._ahead
-        if ahead is None or not (self._free or self._camera.live) or self._due_ns(ahead) > self._clock_ns():
+        if ahead is None or not (self._slots.free or self._camera.live) or self._due_ns(ahead) > self._clock_ns():
             return []
         self._ahead = None
         return [self._deliver(ahead)]
@@ -145,7 +150,7 @@ class Decode:
         self._close_source()
 
     def _open_source(self) -> StreamStarted:
-        source = source_of(self._camera)
+        source = FileSource(self._camera)
         facts = source.open()
         self._source, self._facts = source, facts
         if self._camera.recorded_at_ns is None:
@@ -184,21 +189,27 @@ class Decode:
             self._origin_ns = self._clock_ns() - frame.pts_ns
         return self._origin_ns + frame.pts_ns
 
+    def _unfit(self, frame: SourceFrame) -> str:
+        """Why this frame is dropped whatever comes; empty if it is not."""
+        if not frame.whole:
+            return "no_keyframe"
+        return "corrupt" if frame.corrupt and self._camera.corrupt == "drop" else ""
+
     def _deliver(self, source_frame: SourceFrame) -> FrameReady | FrameDropped:
         """Count the frame, give it its seq, put it into a slot."""
         self._count_passed()
         self._decoded += 1
         seq = self._seq
         self._seq += 1
-        if not self._free:
+        if self._ahead_cause:
+            return self._dropped(seq, self._ahead_cause, "")
+        if not self._slots.free:
             return self._dropped(seq, "no_slot", "")
         width, height = upright_size(source_frame.frame)
         try:
-            picture = self._converter.convert(source_frame.frame)
+            slot, generation = self._slots.write(source_frame.frame)
         except BadItem as item:
             return self._dropped(seq, item.cause, item.detail)
-        slot = self._free.popleft()
-        generation = self._write(slot, picture)
         return FrameReady(
             camera=self._camera.name,
             epoch=self._epoch,
@@ -213,21 +224,8 @@ class Decode:
             sampled_out=self._sampled_out,
             corrupt=source_frame.corrupt,
             decoded_at_ns=self._clock_ns(),
+            settings=self._settings,
         )
-
-    def _write(self, slot: int, picture: NDArray[np.uint8]) -> int:
-        """Letterbox into the slot; its new generation."""
-        model = self._model
-        size = (picture.shape[1], picture.shape[0])
-        if self._geometry is None or size != self._size:  # a stream may change its size
-            self._geometry = geometry(
-                *size, model.width, model.height, model.placement, self._camera.roi, scale_up=model.scale_up
-            )
-            self._size = size
-        memory = self._ring.begin_write(slot)
-        out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
-        place(picture, self._geometry, model.pad_value, out)
-        return self._ring.end_write(slot)
 
     def _dropped(self, seq: int, cause: str, detail: str) -> FrameDropped:
         return FrameDropped(

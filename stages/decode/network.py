@@ -1,0 +1,266 @@
+"""Owns one connection to a live source: open, read packet by packet, decode, timestamps. Not when to try again.
+
+Everything may block; whoever calls watches from another thread. FFmpeg's own deadlines are a bit tighter than those of
+the link, so that blocked calls mostly return by themselves. Its error texts go nowhere: they hold the password.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import av
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.packet import Packet
+from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from stages.camera import CameraSpec
+from stages.decode import fault_words
+from stages.decode.address import Address, address_of
+from stages.decode.clock import nominal_ns, told_fps
+from stages.decode.fault_words import Attempt, told
+from stages.decode.live_clock import LiveClock, captured
+from stages.decode.source import LiveFrame, SourceFacts
+from stages.decode.upright import quarter_turns, upright_size
+from stages.errors import LinkFault
+from stages.messages import LinkCause
+
+TIGHTER: Final = 0.9  # of the link's deadlines
+# Formats in which FFmpeg makes timestamps up, one frame each 40 ms: what has passed here is better.
+_NO_CLOCK: Final = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "m4v", "image2pipe", "jpeg_pipe"})
+_PRFT: Final = struct.Struct("=qi")  # AVProducerReferenceTime: microseconds since 1970, flags
+
+
+class NetworkSource:
+    """See ``stages.decode.source.LiveSource``."""
+
+    def __init__(self, camera: CameraSpec, clock_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:
+        self._address: Address = address_of(camera)
+        self._track = camera.track
+        self._open_ns = int(camera.link.open_timeout_ms * TIGHTER) * 1_000_000
+        self._read_ns = int(camera.link.read_timeout_ms * TIGHTER) * 1_000_000
+        self._clock_ns = clock_ns
+        self._wall_ns = wall_ns
+        self.keyframes = camera.keyframes
+        self.decode_errors = 0
+        self.resolving = False
+        self._container: InputContainer | None = None
+        self._packets: Iterator[Packet[Any]] | None = None
+        self._stream: VideoStream | None = None
+        self._context: VideoCodecContext | None = None
+        self._skipping = False
+        self._clock: LiveClock | None = None
+        self._rtcp_offset_ns: int | None = None  # UTC less the camera's own time
+        self._key_seen = False
+        self._ours = self._others = self._frames = 0  # packets of the track, of other tracks, frames
+
+    # --- open ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> SourceFacts:
+        """Connect and learn what is sent; see LiveSource."""
+        address = self._address
+        if not address.credentials_fit:
+            raise LinkFault("unauthorised", "user and password are too long for RTSP; choose shorter ones")
+        self._resolve()
+        began_ns = self._clock_ns()
+        try:
+            container = av.open(
+                address.url,
+                format=address.format,
+                options=dict(address.options),
+                timeout=(self._open_ns / 1e9, self._read_ns / 1e9),
+                metadata_errors="replace",
+            )
+        except (FFmpegError, OSError, ValueError, MemoryError, RuntimeError) as error:
+            waited_ns = self._clock_ns() - began_ns
+            raise fault_words.fault(error, Attempt(address, True, waited_ns, self._open_ns)) from None
+        self._container = container
+        try:
+            return self._begin(container)
+        except BaseException:
+            self.close()
+            raise
+
+    def _resolve(self) -> None:
+        """Look the name up: FFmpeg gives the same number for a name that is not known as for a broken handshake."""
+        address = self._address
+        if address.host is None:
+            return
+        self.resolving = True
+        try:
+            socket.getaddrinfo(address.host, address.port or None)
+        except (OSError, UnicodeError):
+            raise told("unknown_host", address) from None
+        finally:
+            self.resolving = False
+
+    def _begin(self, container: InputContainer) -> SourceFacts:
+        stream = self._choose(container)
+        context = stream.codec_context
+        if context is None:
+            raise told("unsupported", self._address)
+        codec = str(getattr(context.codec, "canonical_name", None) or context.name)
+        context.thread_type = "NONE"
+        context.thread_count = 1
+        self._stream, self._context = stream, context
+        nominal = nominal_ns(stream.guessed_rate)
+        container_name = container.format.name.partition(",")[0]
+        self._clock = LiveClock(None if container_name in _NO_CLOCK else stream.time_base, nominal)
+        self._packets = container.demux()
+        return SourceFacts(
+            width=max(context.width, 0),
+            height=max(context.height, 0),
+            fps=told_fps(stream.average_rate, nominal),
+            codec=codec,
+            pixel_format=context.pix_fmt or "",
+            container=container_name,
+            frames=None,
+            duration_s=None,
+            rotation=0,
+            recorded_at_ns=None,
+            nominal_ns=nominal,
+        )
+
+    def _choose(self, container: InputContainer) -> VideoStream:
+        """The largest video track, or the one that the camera names."""
+        place = self._address.place
+        tracks = [s for s in container.streams.video if Disposition.attached_pic not in Disposition(s.disposition)]
+        if not tracks:
+            raise LinkFault("no_video", f"{place} answers, but sends no video; check the path and the camera's profile")
+        if self._track >= len(tracks):
+            held = "one video track, number 0" if len(tracks) == 1 else f"{len(tracks)} video tracks, numbered from 0"
+            raise LinkFault("no_video", f"{place} has {held}: there is no track {self._track}; change source.track")
+        return tracks[self._track]
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    def read(self) -> list[LiveFrame]:
+        """Frames that the next packet completes; see LiveSource."""
+        stream, context, packets = self._stream, self._context, self._packets
+        if stream is None or context is None or packets is None:
+            raise RuntimeError("read before open")
+        began_ns = self._clock_ns()
+        try:
+            packet = next(packets, None)
+        except (FFmpegError, OSError, ValueError, MemoryError, RuntimeError) as error:
+            waited_ns = self._clock_ns() - began_ns
+            raise fault_words.fault(error, Attempt(self._address, False, waited_ns, self._read_ns)) from None
+        arrived_at_ns = self._clock_ns()
+        waited_ns = arrived_at_ns - began_ns
+        if waited_ns >= self._read_ns:
+            # FFmpeg hides the deadline that passed: it gives what it held back, and waits as long again
+            raise fault_words.silent(self._address, waited_ns)
+        if packet is None or not packet.size:  # the empty one at the end asks for a flush
+            raise told("disconnected", self._address)
+        if packet.stream_index != stream.index:
+            self._others += 1
+            return []
+        self._ours += 1
+        if self._skipping != self.keyframes:
+            self._skipping = self.keyframes
+            context.skip_frame = "NONKEY" if self._skipping else "DEFAULT"
+        arrived_ns = self._wall_ns()
+        self._note_report(packet)
+        self._key_seen = self._key_seen or packet.is_keyframe
+        try:
+            frames = context.decode(packet)
+        except (FFmpegError, ValueError, MemoryError):
+            self.decode_errors += 1
+            return []
+        return [self._live(frame, arrived_at_ns, arrived_ns) for frame in frames]
+
+    def _note_report(self, packet: Packet[Any]) -> None:
+        """Learn from RTCP's sender reports how the camera's timestamps and UTC go together.
+
+        FFmpeg puts a report's time, moved on by the timestamps since, on each packet (libavformat/rtpdec.c).
+        """
+        assert self._clock is not None
+        if not packet.has_sidedata("prft"):
+            return
+        data = bytes(packet.get_sidedata("prft"))
+        camera_ns = self._clock.camera_ns(packet.pts)
+        if len(data) >= _PRFT.size and camera_ns is not None:
+            self._rtcp_offset_ns = _PRFT.unpack_from(data)[0] * 1000 - camera_ns
+
+    def _live(self, frame: VideoFrame, arrived_at_ns: int, arrived_ns: int) -> LiveFrame:
+        assert self._clock is not None
+        self._frames += 1
+        self._key_seen = self._key_seen or bool(frame.key_frame)
+        pts = frame.pts if frame.pts is not None else frame.dts
+        camera_ns = self._clock.camera_ns(pts)
+        offset_ns = self._rtcp_offset_ns
+        rtcp_ns = None if offset_ns is None or camera_ns is None else offset_ns + camera_ns
+        captured_ns, clock = captured(rtcp_ns, arrived_ns)
+        return LiveFrame(
+            frame=frame,
+            pts_ns=self._clock.next_ns(pts, arrived_at_ns),
+            corrupt=frame.is_corrupt,
+            whole=self._key_seen,
+            arrived_at_ns=arrived_at_ns,
+            captured_ns=captured_ns,
+            clock=clock,
+        )
+
+    def silence(self) -> tuple[LinkCause, str]:
+        """Why no whole picture comes; see LiveSource."""
+        place = self._address.place
+        if not self._ours:
+            what = "sound or data" if self._others else "nothing"
+            return "no_picture", f"{place} sends {what}, but no pictures; check its video settings"
+        if self.decode_errors and not self._frames:
+            return "corrupt", (
+                f"of what {place} sends no picture can be made ({self.decode_errors} damaged packets); "
+                "check the network between and the camera's firmware"
+            )
+        if not self._key_seen:
+            return "no_keyframe", (
+                f"{place} sends pictures, but none to begin with; set a shorter keyframe interval at the camera"
+            )
+        if not self._frames:
+            return "no_keyframe", (
+                f"{place} sends data, but no whole picture comes of it: parameters of its codec are missing; "
+                "restart the camera, or set its codec to H.264"
+            )
+        return "no_picture", f"{place} sends data, but no pictures any more; restart the camera"
+
+    def close(self) -> None:
+        """Release connection and decoder; may be called twice."""
+        self._packets = None
+        self._stream = self._context = self._clock = None
+        if self._container is not None:
+            container, self._container = self._container, None
+            container.close()
+
+
+def look(camera: CameraSpec, clock_ns: Callable[[], int], wall_ns: Callable[[], int]) -> SourceFacts:
+    """Connect, wait for one whole picture, leave. Raises LinkFault."""
+    source = NetworkSource(camera, clock_ns, wall_ns)
+    try:
+        facts = source.open()
+        until_ns = clock_ns() + camera.link.stall_ms * 1_000_000
+        while clock_ns() < until_ns:
+            for live in source.read():
+                if live.whole:
+                    width, height = upright_size(live.frame)
+                    return SourceFacts(
+                        width=width,
+                        height=height,
+                        fps=facts.fps,
+                        codec=facts.codec,
+                        pixel_format=live.frame.format.name,
+                        container=facts.container,
+                        frames=None,
+                        duration_s=None,
+                        rotation=quarter_turns(live.frame) * 90,
+                        recorded_at_ns=None,
+                        nominal_ns=facts.nominal_ns,
+                    )
+        raise LinkFault(*source.silence())
+    finally:
+        source.close()

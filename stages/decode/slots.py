@@ -1,0 +1,62 @@
+"""Owns the way of one decoded picture into a slot of its camera's ring: upright, letterboxed. Grants none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from av.video.frame import VideoFrame
+
+from stages.decode.upright import PictureConverter
+from stages.frames import SlotRing
+from stages.letterbox import Geometry, geometry, place
+from stages.model import ModelSpec
+
+Roi = tuple[float, float, float, float]
+
+
+class SlotWriter:
+    """The slots that were granted, and what is kept from picture to picture."""
+
+    def __init__(self, model: ModelSpec, ring: SlotRing, roi: Roi | None) -> None:
+        self._model = model
+        self._ring = ring
+        self._roi = roi
+        self._free: deque[int] = deque()
+        self._converter = PictureConverter(model.channels)
+        self._geometry: Geometry | None = None
+        self._size = (0, 0)  # that _geometry is for
+
+    @property
+    def free(self) -> int:
+        """Slots that may be written."""
+        return len(self._free)
+
+    def grant(self, slots: Sequence[int]) -> None:
+        """These may be written."""
+        self._free.extend(slots)
+
+    def look_at(self, roi: Roi | None) -> None:
+        """Another part of the picture from now on."""
+        if roi != self._roi:
+            self._roi, self._geometry = roi, None
+
+    def write(self, frame: VideoFrame) -> tuple[int, int]:
+        """Convert and letterbox ``frame`` into a free slot: the slot and its new generation.
+
+        Raises BadItem("bad_frame") for pictures that can't be used, which costs no slot; IndexError without a free one.
+        """
+        model = self._model
+        picture = self._converter.convert(frame)
+        size = (picture.shape[1], picture.shape[0])
+        if self._geometry is None or size != self._size:  # a stream may change its size
+            self._geometry = geometry(
+                *size, model.width, model.height, model.placement, self._roi, scale_up=model.scale_up
+            )
+            self._size = size
+        slot = self._free.popleft()
+        memory = self._ring.begin_write(slot)
+        out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
+        place(picture, self._geometry, model.pad_value, out)
+        return slot, self._ring.end_write(slot)
