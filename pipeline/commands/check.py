@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.commands.options import Subparsers, add_settings, named
-from stages.errors import UserError
+from stages.errors import SourceRefused, UserError
 
 if TYPE_CHECKING:
     from pipeline.plan import DevicePlan, RunPlan
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from stages.decode.source import SourceFacts
     from stages.model import ModelSpec
 
-SOURCE_TIMEOUT_S: Final = 15.0
+FILE_TIMEOUT_S: Final = 15.0
+CAMERA_TIMEOUT_MS: Final = 10_000  # to connect, and again for its first picture, unless its own deadlines are shorter
+CAMERA_SPARE_S: Final = 5.0  # beyond both: then it hangs in a call that does not return
 DEVICE_TIMEOUT_S: Final = 90.0  # loading a model and warming it up, on a slow machine
 AT_ONCE: Final = 4
+CAMERAS_AT_ONCE: Final = 16  # they are mostly waited for
 
 T = TypeVar("T")
 
@@ -33,7 +36,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "check",
         description="Try a site before it is run: fill in its secrets, open every source and every model, see whether "
         "every sink could be opened, and say what each camera will use of shared memory and processes, and whether "
-        "this machine has that. Every problem is told, not the first one alone. Exit status 0: it can be run; 2: it "
+        "this machine has that. Cameras are connected to, many at a time, and each must send a picture within 20 s. "
+        "Every problem is told, not the first one alone. Exit status 0: it can be run; 2: it "
         "can't.",
         epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
     )
@@ -80,14 +84,23 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], li
     quick.set_forkserver_preload(["stages.decode.probe"])
 
     def try_source(camera: CameraSpec) -> SourceFacts:
-        return call_in_process(quick, SOURCE_TIMEOUT_S, probe, camera)
+        if not camera.network:
+            return call_in_process(quick, FILE_TIMEOUT_S, probe, camera)
+        camera, longest_s = hurried(camera)
+        try:
+            return call_in_process(quick, longest_s, probe, camera)
+        except SourceRefused:
+            raise
+        except UserError as error:
+            raise UserError(f"trying it came to no end ({error.problems[0].partition(';')[0]})") from None
 
     def try_device(device: DevicePlan) -> float:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
         return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches)
 
     try:
-        sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras})
+        at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
+        sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras}, at_once)
         loads, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
     finally:
         stop_forkserver()
@@ -99,13 +112,30 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], li
 A = TypeVar("A")
 
 
-def in_parallel(function: Callable[[A], T], items: Mapping[str, A]) -> tuple[dict[str, T], dict[str, tuple[str, ...]]]:
+def hurried(camera: CameraSpec) -> tuple[CameraSpec, float]:
+    """``camera`` with deadlines for somebody who waits, and the seconds that trying it can take."""
+    from dataclasses import replace
+
+    link = camera.link
+    link = replace(
+        link,
+        open_timeout_ms=min(link.open_timeout_ms, CAMERA_TIMEOUT_MS),
+        read_timeout_ms=min(link.read_timeout_ms, CAMERA_TIMEOUT_MS),
+        stall_ms=min(link.stall_ms, CAMERA_TIMEOUT_MS),
+    )
+    longest_ms = link.open_timeout_ms + max(link.read_timeout_ms, link.stall_ms)
+    return replace(camera, link=link), longest_ms / 1000 + CAMERA_SPARE_S
+
+
+def in_parallel(
+    function: Callable[[A], T], items: Mapping[str, A], at_once: int = AT_ONCE
+) -> tuple[dict[str, T], dict[str, tuple[str, ...]]]:
     """``function`` of each item, a few at a time: results, and problems of those that raised UserError, by name."""
     from concurrent.futures import ThreadPoolExecutor
 
     good: dict[str, T] = {}
     bad: dict[str, tuple[str, ...]] = {}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         futures = {name: pool.submit(function, item) for name, item in items.items()}
         for name, future in futures.items():
             try:
@@ -153,9 +183,9 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads
             (
                 printable(camera.name),
                 f"{facts.width}x{facts.height}" if facts else "-",
-                f"{facts.fps:.2f}".rstrip("0").rstrip(".") if facts else "-",
+                (f"{facts.fps:.2f}".rstrip("0").rstrip(".") if facts.fps else "?") if facts else "-",
                 printable(facts.codec) if facts else "can't be used",
-                "?" if facts and facts.frames is None else str(facts.frames) if facts else "-",
+                _frames(camera, facts),
                 camera.model,
                 str(ring.slots),
                 size(ring.shared_bytes),
@@ -196,6 +226,14 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads
         f"processes: {processes} = {need.processes}",
         f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available: {verdict}",
     ]
+
+
+def _frames(camera: CameraSpec, facts: SourceFacts | None) -> str:
+    if facts is None:
+        return "-"
+    if camera.network:
+        return "live"
+    return "?" if facts.frames is None else str(facts.frames)
 
 
 def too_little(need: Needs) -> str:

@@ -18,7 +18,7 @@ from pipeline.config.problems import Problems, suggestion
 from pipeline.config.secrets import fill_source
 from pipeline.config.settle import settle
 from pipeline.config.site import Site, SiteSettings
-from pipeline.config.sources import absolute, display_path, is_camera, locate
+from pipeline.config.sources import NOT_UTF8, absolute, display_path, file_problem, is_camera, is_utf8, locate
 from pipeline.yaml import Node, Place, Step, read_yaml
 from stages.errors import UserError
 
@@ -234,10 +234,25 @@ def _check_camera(camera: _Camera, models: Mapping[str, ModelConfig], problems: 
     model = models.get(_model_of(camera)[2])
     if model is not None:
         _check_classes(camera, model, problems)
+    tls_ca = _tls_ca(camera, problems)
     if config is None or located is None or url is None:
         return None
+    if tls_ca is not None:
+        config = config.model_copy(update={"source": config.source.model_copy(update={"tls_ca": tls_ca})})
     shown = url.shown if is_camera(located) or (url.shown is not None and "${" in url.shown) else None
     return config.model_copy(update={"source": config.source.with_url(located, shown)})
+
+
+def _tls_ca(camera: _Camera, problems: Problems) -> str | None:
+    """The file of certificates as an absolute path; None if there is none."""
+    node = camera.node.get("source", "tls_ca")
+    if node is None or not isinstance(node.value, str) or not node.value:
+        return None
+    path = absolute(node.value, node.place.folder)
+    problem = file_problem(path, "PEM file of certificates") if is_utf8(path) else NOT_UTF8
+    if problem:
+        problems.add_node(node, f"{camera.prefix}.source.tls_ca" if camera.prefix else "source.tls_ca", problem)
+    return str(path)
 
 
 def _check_classes(camera: _Camera, model: ModelConfig, problems: Problems) -> None:

@@ -38,6 +38,8 @@ _KINDS: Final[tuple[tuple[type[Exception], LinkCause], ...]] = (
     (fferror.HTTPNotFoundError, "not_found"),
     (fferror.HTTPTooManyRequestsError, "busy"),
     (fferror.HTTPServerError, "busy"),
+    (fferror.HTTPBadRequestError, "protocol"),
+    (fferror.HTTPOtherClientError, "busy"),  # RTSP: 453, not enough bandwidth, and 454, no more sessions
     (fferror.HTTPError, "protocol"),
     (fferror.HTTPClientError, "protocol"),
     (fferror.ExitError, "timeout"),
@@ -70,7 +72,6 @@ _NUMBERS: Final[dict[int, LinkCause]] = {
     errno.ENOTTY: "protocol",
     errno.EPROTO: "protocol",
     errno.EACCES: "forbidden",
-    errno.EPERM: "forbidden",
 }
 
 # {place}: host and port, or device. {s}: seconds waited.
@@ -82,8 +83,8 @@ _SENTENCES: Final[dict[LinkCause, str]] = {
     "unauthorised": "{place} refuses user and password; check source.user and source.password",
     "forbidden": "{place} knows the user but denies this stream; give the user the right to view it",
     "not_found": "{place} has no such stream; check the path after the port in the camera's manual",
-    "busy": "{place} serves no further client now; close other viewers, or raise the camera's limit",
-    "transport": "{place} sends pictures neither as source.transport asks; set it to auto",
+    "busy": "{place} serves no further client now; close other viewers, or raise the camera's limits",
+    "transport": "{place} sends no pictures in the way that is asked for; set source.transport to auto",
     "tls": "the encrypted connection to {place} fails; check that this port speaks TLS",
     "protocol": "what answers at {place} is not what the url says; check scheme and port",
     "unsupported": "{place} sends something that nothing here can decode; set its codec to H.264 or H.265",
@@ -91,6 +92,7 @@ _SENTENCES: Final[dict[LinkCause, str]] = {
     "disconnected": "{place} closed the connection; it may have been restarted",
 }
 _SILENT: Final = "no data from {place} for {s} s, although connected; check the network between and the camera"
+_NOTHING_SENT: Final = "nothing came to {place} for {s} s; check that the sender sends there, and firewalls between"
 _DEVICE: Final[dict[LinkCause, str]] = {
     "not_found": "{place} is not there; plug the camera in, and see 'ls /dev/video*'",
     "forbidden": "{place} may not be opened; give campipe's user the group 'video'",
@@ -102,13 +104,13 @@ _DEVICE: Final[dict[LinkCause, str]] = {
 
 def cause_of(error: BaseException, attempt: Attempt) -> LinkCause:
     """The one word for ``error``."""
-    if isinstance(error, fferror.InvalidDataError):
-        if attempt.late:
-            return "timeout"  # FFmpeg stopped in the middle of an answer
-        return "protocol" if attempt.opening else "corrupt"
     for kind, cause in _KINDS:
         if isinstance(error, kind):
             return cause
+    if attempt.late:
+        return "timeout"  # whatever FFmpeg makes of an answer that it stopped in the middle of
+    if isinstance(error, fferror.InvalidDataError):
+        return "protocol" if attempt.opening else "corrupt"
     number = getattr(error, "errno", None)
     if number == errno.EIO:
         # FFmpeg's number for a failed handshake; a name that is not known was told before it was asked
@@ -117,8 +119,6 @@ def cause_of(error: BaseException, attempt: Attempt) -> LinkCause:
         return "protocol" if attempt.opening else "disconnected"
     if isinstance(number, int) and number in _NUMBERS:
         return _NUMBERS[number]
-    if attempt.late:
-        return "timeout"
     if isinstance(error, MemoryError):
         return "corrupt"  # a header that asks for absurd sizes
     return "protocol" if attempt.opening else "disconnected"
@@ -127,7 +127,7 @@ def cause_of(error: BaseException, attempt: Attempt) -> LinkCause:
 def fault(error: BaseException, attempt: Attempt) -> LinkFault:
     """``error`` as it is told."""
     cause = cause_of(error, attempt)
-    if cause == "timeout" and not attempt.opening:
+    if cause == "timeout" and (not attempt.opening or attempt.address.kind == "udp"):
         return silent(attempt.address, attempt.waited_ns)
     return told(cause, attempt.address, attempt.waited_ns)
 
@@ -140,7 +140,8 @@ def told(cause: LinkCause, address: Address, waited_ns: int = 0) -> LinkFault:
 
 def silent(address: Address, waited_ns: int) -> LinkFault:
     """Connected, but no data."""
-    return LinkFault("timeout", _SILENT.format(place=address.place, s=_seconds(waited_ns)))
+    sentence = _NOTHING_SENT if address.kind == "udp" else _SILENT
+    return LinkFault("timeout", sentence.format(place=address.place, s=_seconds(waited_ns)))
 
 
 def _seconds(waited_ns: int) -> str:

@@ -167,6 +167,9 @@ class LiveDecode:
         if reader is None:
             return self._connect(link, now_ns) if link.due_ns is not None and now_ns >= link.due_ns else []
         messages = self._take_news(reader, link, now_ns)
+        overdue = link.overdue(now_ns, *self._last_ns())
+        if overdue is not None and overdue.what == "picture":  # whatever else comes, endlessly
+            return [*messages, *self._tear_down(link, reader, overdue, now_ns)]
         item = reader.intake.take()
         if item is not None:
             return [*messages, *self._take_in(item, now_ns)]
@@ -175,7 +178,6 @@ class LiveDecode:
         if reader.fault is not None:
             self._reader = None
             return [*messages, *self._lost(link, reader, reader.fault.cause, reader.fault.detail, now_ns)]
-        overdue = link.overdue(now_ns, *self._last_ns())
         return messages if overdue is None else [*messages, *self._tear_down(link, reader, overdue, now_ns)]
 
     def stop(self) -> list[InternalMessage]:

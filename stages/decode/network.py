@@ -27,6 +27,7 @@ from stages.decode.clock import nominal_ns, told_fps
 from stages.decode.fault_words import Attempt, told
 from stages.decode.live_clock import LiveClock, captured
 from stages.decode.source import LiveFrame, SourceFacts
+from stages.decode.trust import distrust
 from stages.decode.upright import quarter_turns, upright_size
 from stages.errors import LinkFault
 from stages.messages import LinkCause
@@ -79,13 +80,22 @@ class NetworkSource:
             )
         except (FFmpegError, OSError, ValueError, MemoryError, RuntimeError) as error:
             waited_ns = self._clock_ns() - began_ns
-            raise fault_words.fault(error, Attempt(address, True, waited_ns, self._open_ns)) from None
+            fault = fault_words.fault(error, Attempt(address, True, waited_ns, self._open_ns))
+            raise self._looked_into(fault) from None
         self._container = container
         try:
             return self._begin(container)
         except BaseException:
             self.close()
             raise
+
+    def _looked_into(self, fault: LinkFault) -> LinkFault:
+        """``fault`` with more to say where a certificate is not trusted: FFmpeg doesn't tell why."""
+        verify = self._address.options.get("tls_verify") == "1"
+        if fault.cause != "tls" or not verify or self._address.host is None:
+            return fault
+        why = distrust(self._address.host, self._address.port, self._address.options.get("ca_file"))
+        return fault if why is None else LinkFault("tls", f"{self._address.place} {why}")
 
     def _resolve(self) -> None:
         """Look the name up: FFmpeg gives the same number for a name that is not known as for a broken handshake."""
@@ -116,7 +126,7 @@ class NetworkSource:
         return SourceFacts(
             width=max(context.width, 0),
             height=max(context.height, 0),
-            fps=told_fps(stream.average_rate, nominal),
+            fps=0.0 if container_name in _NO_CLOCK else told_fps(stream.average_rate, nominal),
             codec=codec,
             pixel_format=context.pix_fmt or "",
             container=container_name,
@@ -213,6 +223,11 @@ class NetworkSource:
         if not self._ours:
             what = "sound or data" if self._others else "nothing"
             return "no_picture", f"{place} sends {what}, but no pictures; check its video settings"
+        if not self._frames and self._context is not None and self._context.width <= 0:
+            return "no_keyframe", (
+                f"{place} sends data, but not the parameters of its codec that any picture begins with; restart the "
+                "camera, or set its codec to H.264 and a shorter keyframe interval"
+            )
         if self.decode_errors and not self._frames:
             return "corrupt", (
                 f"of what {place} sends no picture can be made ({self.decode_errors} damaged packets); "
@@ -222,12 +237,7 @@ class NetworkSource:
             return "no_keyframe", (
                 f"{place} sends pictures, but none to begin with; set a shorter keyframe interval at the camera"
             )
-        if not self._frames:
-            return "no_keyframe", (
-                f"{place} sends data, but no whole picture comes of it: parameters of its codec are missing; "
-                "restart the camera, or set its codec to H.264"
-            )
-        return "no_picture", f"{place} sends data, but no pictures any more; restart the camera"
+        return "no_picture", f"{place} sends data, but no pictures; restart the camera"
 
     def close(self) -> None:
         """Release connection and decoder; may be called twice."""

@@ -16,7 +16,7 @@ class SourceFacts:
 
     width: int
     height: int
-    fps: float
+    fps: float  # 0.0: not known before pictures come
     codec: str  # FFmpeg's name of the codec: h264, hevc, msmpeg4v3 …
     pixel_format: str  # as decoded: yuv420p …
     container: str

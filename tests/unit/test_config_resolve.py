@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from pipeline.config import BatchRequest, DeviceRequest, load_site, resolve
 from pipeline.config.resolve import class_ids
 from pipeline.plan import JsonlPlan, Limits, PublishPlan
-from stages.camera import CameraSpec
+from stages.camera import CameraSpec, LinkSpec
+from stages.decode.address import is_live
 from stages.errors import UserError
 from stages.model import TensorSpec
 
@@ -138,17 +138,15 @@ models: {m: m.yaml, n: n.yaml}
 """
 
 
-def test_all_models_and_cameras_that_can_not_be_used_are_told_at_once(here: Path) -> None:
+def test_all_models_that_can_not_be_used_are_told_at_once(here: Path) -> None:
     (here / "n.yaml").write_text(MODEL.replace("m.onnx", "n.onnx"))
     (here / "m.yaml").write_text(MODEL + f"sha256: {hashlib.sha256(b'other').hexdigest()}\n")
     site = load_site(write(here, SITE))
     with pytest.raises(UserError) as caught:
         resolve(site)
-    first, second, third = caught.value.problems
-    prefix = f"{here}/site.yaml:3: camera b: source.url: "
-    assert first == (f'{prefix}"rtsp://***@cam/x": RTSP sources are not supported by this version; use a recorded file')
-    assert f"{here}/m.yaml:1: file: model file {here}/m.onnx has sha256" in second
-    assert f"{here}/n.yaml:1: file: model file n.onnx is not here" in third
+    first, second = caught.value.problems
+    assert f"{here}/m.yaml:1: file: model file {here}/m.onnx has sha256" in first
+    assert f"{here}/n.yaml:1: file: model file n.onnx is not here" in second
     assert "hunter2" not in str(caught.value)
 
 
@@ -175,17 +173,59 @@ def test_classes_by_label_or_number(classes: list[str | int], ids: tuple[int, ..
     assert class_ids(classes, ("a", "b", "a")) == ids
 
 
-def test_a_password_stays_out_of_the_repr_of_what_is_resolved(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["pipeline.config.resolve"], "_refuse_cameras", lambda site, problems: None)
+def test_a_password_stays_out_of_the_repr_of_what_is_resolved(here: Path) -> None:
     site = load_site(write(here, "cameras: [{name: a, source: 'rtsp://me:${P}@cam/x'}]\n"), env={"P": "hunter2"})
     resolved = resolve(site)
     [camera] = resolved.cameras
     assert (camera.url, camera.user, camera.password) == ("rtsp://cam/x", "me", "hunter2")
     assert camera.live
-    assert camera.options == {
-        "transport": "auto",
-        "open_timeout_ms": "10000",
-        "read_timeout_ms": "5000",
-        "stall_ms": "10000",
-    }
+    assert camera.network
+    assert camera.link == LinkSpec()
     assert "hunter2" not in repr(resolved) + repr(site)
+    assert "hunter2" not in repr(camera.without_secrets())
+
+
+def test_everything_stated_of_a_live_camera_arrives(here: Path) -> None:
+    (here / "cams").mkdir()
+    (here / "cams" / "ca.pem").write_text("certificates")
+    (here / "cams" / "gate.yaml").write_text(
+        """\
+source:
+  {url: "rtsps://cam:7441/a%2Fb?x=1", user: "${U}", password: "p%41", transport: udp, track: 1, open_timeout_ms: 101,
+   read_timeout_ms: 102, stall_ms: 103, tls_verify: false, tls_ca: ca.pem,
+   reconnect: {first_ms: 500, longest_ms: 400, attempts: 3}}
+sampling: {keyframes: true}
+corrupt: drop
+model: m
+"""
+    )
+    site = load_site(write(here, "cameras: cams\nmodels: {m: m.yaml}\n"), env={"U": "m@e"})
+    [camera] = resolve(site).cameras
+    assert (camera.url, camera.user, camera.password) == ("rtsps://cam:7441/a%2Fb?x=1", "m@e", "p%41")
+    assert camera.link == LinkSpec("udp", 101, 102, 103, 500, 500, 3, False, str(here / "cams" / "ca.pem"))
+    assert (camera.network, camera.live, camera.track, camera.keyframes, camera.corrupt) == (
+        True,
+        True,
+        1,
+        True,
+        "drop",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "network"),
+    [
+        ("rtsp://cam/x", True), ("rtsps://cam", True), ("http://cam/mjpeg", True), ("https://cam/a.m3u8", True),
+        ("udp://239.1.1.1:5000", True), ("/dev/video0", True), ("clip.mp4", False),
+    ],
+)  # fmt: skip
+def test_what_is_live_is_known_by_its_address(here: Path, url: str, network: bool) -> None:
+    [camera] = resolve(load_site(write(here, f"cameras: [{{name: a, source: '{url}'}}]\n"))).cameras
+    assert (camera.network, camera.live) == (network, network)
+    assert is_live(camera.url) == network
+
+
+def test_a_file_of_certificates_that_is_not_there_is_refused(here: Path) -> None:
+    site = write(here, "cameras: [{name: a, source: {url: 'rtsps://cam/x', tls_ca: no.pem}}]\n")
+    with pytest.raises(UserError, match=r'cameras\[0\].source.tls_ca: "no.pem": no such file'):
+        load_site(site)

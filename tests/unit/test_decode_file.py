@@ -400,8 +400,8 @@ def test_a_playlist_must_not_reach_out_to_the_network(tmp_path) -> None:
             server.accept()
 
 
-def test_addresses_that_cannot_be_played_yet_are_refused_without_showing_them() -> None:
-    with pytest.raises(SourceRefused, match="rtsp:// can't be played yet") as refused:
+def test_a_live_source_is_no_recording_and_is_refused_without_showing_its_address() -> None:
+    with pytest.raises(SourceRefused, match="is a live source, not a recording") as refused:
         source_of(camera("rtsp://user:s3cret@127.0.0.1/x"))
     assert refused.value.cause == "unsupported"
     assert "s3cret" not in str(refused.value)
