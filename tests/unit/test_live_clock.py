@@ -1,0 +1,113 @@
+"""The clock of live streams: what cameras say of time, and what is made of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.decode.live_clock import BACK_NS, SLACK_NS, LiveClock, captured
+
+MS = 1_000_000
+SECOND = 1000 * MS
+BASE = Fraction(1, 90_000)
+FRAME = 3600  # ticks of 40 ms
+
+
+def run(stamps, arrivals=None, base=BASE):
+    """pts in ms of frames with these stamps, each arriving 40 ms after the one before unless told otherwise."""
+    clock = LiveClock(base, 40 * MS)
+    arrivals = arrivals or [5 * SECOND + 40 * MS * n for n in range(len(stamps))]
+    return [clock.next_ns(stamp, at) // MS for stamp, at in zip(stamps, arrivals, strict=True)]
+
+
+STEADY = [0, 40, 80, 120, 160]
+
+
+@pytest.mark.parametrize(
+    ("stamps", "expected"),
+    [
+        ([n * FRAME for n in range(5)], STEADY),
+        ([10**12 + n * FRAME for n in range(5)], STEADY),
+        ([-(10**9) + n * FRAME for n in range(5)], STEADY),
+        ([None, *(n * FRAME for n in range(1, 5))], STEADY),  # the first one is often missing
+        ([2**40, *(n * FRAME for n in range(1, 5))], STEADY),  # or wild
+        ([0, FRAME, None, 3 * FRAME, 4 * FRAME], STEADY),
+        ([None] * 5, STEADY),
+        ([0, FRAME, 2 * FRAME + 3600 * 90_000, 3 * FRAME + 3600 * 90_000, 4 * FRAME + 3600 * 90_000], STEADY),
+        ([10**10, 10**10 + FRAME, 5, 5 + FRAME, 5 + 2 * FRAME], STEADY),  # wrapped, or its encoder was restarted
+        ([0, 0, FRAME, FRAME, 2 * FRAME], [0, 0, 40, 40, 80]),  # twice the same: a little later, and no drift of it
+        ([0, 2 * FRAME, FRAME, 3 * FRAME, 4 * FRAME], [0, 80, 80, 120, 160]),
+    ],
+)
+def test_stamps_of_all_kinds(stamps, expected) -> None:
+    assert run(stamps) == expected
+
+
+def test_without_a_unit_stamps_say_nothing() -> None:
+    assert run([7, 7, 7], [0, 100 * MS, 250 * MS], base=None) == [0, 100, 250]
+    assert run([7, 7, 7], [0, 100 * MS, 250 * MS], base=Fraction(0, 1)) == [0, 100, 250]
+
+
+def test_a_pause_of_the_network_is_no_jump_and_its_burst_keeps_the_distances() -> None:
+    stamps = [n * FRAME for n in range(200)]
+    arrivals = [40 * MS * n if n < 50 else 8 * SECOND for n in range(200)]
+    assert run(stamps, arrivals) == [40 * n for n in range(200)]
+
+
+def test_a_pause_of_the_camera_is_as_long_as_it_says() -> None:
+    assert run([0, FRAME, FRAME + 30 * 90_000], [0, 40 * MS, 30 * SECOND + 70 * MS]) == [0, 40, 30_040]
+
+
+def test_a_pause_in_which_the_clock_was_set_is_as_long_as_it_was_here() -> None:
+    assert run([0, FRAME, 10**11], [0, 40 * MS, 30 * SECOND]) == [0, 40, 30_000]
+
+
+@pytest.mark.parametrize("drift", [0.99, 1.0, 1.01])
+def test_a_clock_that_runs_wrong_by_one_percent_is_believed_for_ever(drift) -> None:
+    stamps = [int(n * FRAME * drift) for n in range(20_000)]
+    pts = run(stamps)
+    assert pts == [stamp * 1000 // 90_000 for stamp in stamps]
+
+
+events = st.tuples(
+    st.none() | st.integers(-(2**40), 2**40) | st.integers(0, 400).map(lambda n: n * FRAME), st.integers(0, 10**11)
+)
+
+
+@given(st.lists(events, max_size=60), st.sampled_from([BASE, Fraction(1, 1000), None]))
+def test_time_always_goes_on_and_never_faster_than_it_may(events, base) -> None:
+    clock = LiveClock(base, 40 * MS)
+    now_ns, last_ns, last_arrived_ns = 0, -1, 0
+    for stamp, later_ns in events:
+        now_ns += later_ns
+        pts_ns = clock.next_ns(stamp, now_ns)
+        assert pts_ns > last_ns
+        if last_ns < 0:
+            assert pts_ns == 0
+        else:
+            assert pts_ns - last_ns <= now_ns - last_arrived_ns + SLACK_NS + 80 * MS
+        last_ns, last_arrived_ns = pts_ns, now_ns
+
+
+def test_what_is_further_back_than_any_reordering_is_a_jump() -> None:
+    back = int(BACK_NS / SECOND * 90_000)
+    assert run([10 * 90_000, 10 * 90_000 + FRAME, 10 * 90_000 - back, 10 * 90_000 - back + FRAME]) == [0, 40, 80, 120]
+
+
+@pytest.mark.parametrize(
+    ("rtcp_ns", "expected"),
+    [
+        (None, (100 * SECOND, "arrival")),
+        (99 * SECOND, (99 * SECOND, "rtcp")),
+        (90 * SECOND, (90 * SECOND, "rtcp")),
+        (90 * SECOND - 1, (100 * SECOND, "arrival")),
+        (101 * SECOND, (101 * SECOND, "rtcp")),
+        (101 * SECOND + 1, (100 * SECOND, "arrival")),
+        (-(10**18), (100 * SECOND, "arrival")),
+    ],
+)
+def test_a_camera_that_is_absurdly_wrong_about_the_time_of_day_is_not_believed(rtcp_ns, expected) -> None:
+    assert captured(rtcp_ns, 100 * SECOND) == expected
