@@ -73,7 +73,7 @@ class Player:
 
     async def _pictures(self) -> None:
         """Group by group, so that a variant begins with a keyframe; one that is late begins with the next group."""
-        began_s = time.monotonic()
+        due_s = time.monotonic()
         media_s = 0.0  # of the present group's begin, on the media clock
         number = 0
         while True:
@@ -81,19 +81,19 @@ class Player:
             group = stream.groups[number % len(stream.groups)]
             number += 1
             for position, unit in enumerate(group):
-                due_s = began_s + (media_s + position / stream.fps) / self._mishaps.speed
                 if await self._paused():
-                    began_s += max(time.monotonic() - due_s, 0)
+                    due_s = time.monotonic()
                     break
                 if self._mishaps.burst:
-                    began_s -= max(due_s - time.monotonic(), 0)
+                    due_s = time.monotonic()
                     await asyncio.sleep(0)
                 elif (wait_s := due_s - time.monotonic()) > 0:
                     await asyncio.sleep(wait_s)
                 elif wait_s < -LATE_S:
-                    began_s -= wait_s
+                    due_s -= wait_s
                     self._sent.skipped += len(group) - position
                     break
+                due_s += 1 / (stream.fps * self._mishaps.speed)
                 await self._picture(unit, media_s + unit.pts_s)
                 if self._mishaps.close_after is not None and self._played >= self._mishaps.close_after:
                     return
