@@ -72,6 +72,13 @@ COMMANDS: Final = (
         "campipe replay clip.mp4 --jsonl out.jsonl",
     ),
     Command(
+        "ctl",
+        "pipeline.commands.ctl",
+        "Run",
+        "change the cameras of a running site: add, remove, pause, resume, reload, status",
+        "campipe ctl pause gate-1",
+    ),
+    Command(
         "subscribe",
         "pipeline.commands.subscribe",
         "Look",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import resource
 import secrets
 import signal
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from pipeline.control.desk import ControlDesk
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
@@ -26,10 +26,13 @@ from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.crew import crew
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.fleet import Fleet
 from pipeline.runtime.gauge import Gauge
+from pipeline.runtime.link_log import LinkLog
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
 from pipeline.runtime.supervisor import Supervisor, WorkerProcess
+from pipeline.runtime.waiting import Waiting
 from pipeline.transport.arena import SharedRing
 from pipeline.transport.channel import EngineChannel, endpoint, remove_run_folder, run_folder
 from stages.errors import UserError
@@ -38,6 +41,7 @@ from stages.messages import (
     Goodbye,
     Hello,
     InternalMessage,
+    LinkChanged,
     Ready,
     Refused,
     Stop,
@@ -57,7 +61,10 @@ REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others m
 
 
 class Engine:
-    """One run of a plan. ``run`` blocks; ``request_stop`` may be called from a signal handler or another thread."""
+    """One run of a plan. ``run`` blocks; ``request_stop`` may be called from a signal handler or another thread.
+
+    With a ``desk`` its cameras can be changed while it runs.
+    """
 
     def __init__(
         self,
@@ -65,6 +72,7 @@ class Engine:
         sinks: Sequence[Sink] = (),
         on_snapshot: Callable[[EngineSnapshot], None] | None = None,
         snapshot_every_ms: int = 500,
+        desk: ControlDesk | None = None,
     ) -> None:
         self.plan = plan
         self.dispatcher = Dispatcher(plan, time.time_ns)
@@ -77,22 +85,19 @@ class Engine:
         self._refusals: list[str] = []
         self._refused_ns: int | None = None
         self._stop_reasons: list[str] = []
-        self._wake_read, self._wake_write = -1, -1
+        self._desk = desk
+        self._waiting = Waiting()
+        self._link_log = LinkLog()
         self._channel: EngineChannel
         self._supervisor: Supervisor
         self._gauge: Gauge
-        self._endpoints: dict[str, WorkerProcess] = {}
-        self._poller = zmq.Poller()
-        self._polled = -1  # the supervisor's count of changes that the poller stands for
-        self._sentinels: dict[int, WorkerProcess] = {}
+        self._fleet: Fleet
         self._token = secrets.token_hex(16)
 
     def request_stop(self, reason: str) -> None:
         """First call: end the sources, finish what is under way. Second call: at once."""
         self._stop_reasons.append(reason)
-        if self._wake_write >= 0:
-            with contextlib.suppress(BlockingIOError, OSError):
-                os.write(self._wake_write, b"\0")
+        self._waiting.wake()
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -116,14 +121,14 @@ class Engine:
             self._problems += self._outlet.close(time.monotonic_ns() + self._linger_ns)
             return make_report(
                 self.dispatcher,
-                self._supervisor.workers.values(),
+                [*self._supervisor.workers.values(), *self._supervisor.departed.values()],
                 engine_cpu_s=(time.process_time_ns() - cpu_ns) / 1e9,
                 wall_s=(ended_ns - ready_ns) / 1e9,
                 start_s=(ready_ns - began_ns) / 1e9,
-                shared_memory_bytes=sum(shared_memory_bytes(self.plan).values()),
+                shared_memory_bytes=self._fleet.shared_bytes,
                 stopped_by=", ".join(self._stop_reasons),
                 lost_messages=self._outlet.lost_messages,
-                problems=[*self._problems, *self._outlet.problems],
+                problems=[*self._problems, *self._failed_cameras(), *self._outlet.problems],
             )
 
     @property
@@ -133,13 +138,15 @@ class Engine:
         return (self.plan.publish.linger_ms if self.plan.publish else 1000) * 1_000_000
 
     def _open(self, stack: contextlib.ExitStack, folder: Path, rings: Rings[SharedRing], now_ns: int) -> None:
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        stack.callback(self._close_wake)
+        self._waiting.open()
+        stack.callback(self._waiting.close)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         stack.callback(context.term)
         self._channel = EngineChannel(context, endpoint(folder))
         stack.callback(self._channel.close)
         self._channel.open()
+        self._fleet = Fleet(self.plan, self.dispatcher, rings, self._outlet, self._tell)
+        stack.callback(self._fleet.close)
         self._supervisor = Supervisor(
             endpoint(folder),
             str(folder),
@@ -149,20 +156,20 @@ class Engine:
             needed=self._needed,
             on_lost=self._lost,
             on_given_up=self._given_up,
+            on_gone=self._gone,
+            on_start=self._fleet.starting,
         )
         stack.callback(self._supervisor.close)
         self._supervisor.open()
+        self._fleet.attend(self._supervisor)
+        if self._desk is not None:
+            self.dispatcher.changes.stay = True
+            self._desk.open(folder)
+            stack.callback(self._desk.close)
         self._gauge = Gauge(now_ns, sum(shared_memory_bytes(self.plan).values()))
         self.dispatcher.on_quarantine = Quarantine(self.plan.limits.quarantine, self.dispatcher.cameras, rings).keep
         for worker in crew(self.plan, rings):
-            self._endpoints.update(dict.fromkeys(worker.endpoints, worker))
             self._supervisor.add(worker, now_ns)
-
-    def _close_wake(self) -> None:
-        read, write, self._wake_read, self._wake_write = self._wake_read, self._wake_write, -1, -1
-        for descriptor in (read, write):
-            if descriptor >= 0:
-                os.close(descriptor)
 
     def _starting(self, began_ns: int) -> None:
         """Until every worker is ready. Sources wait for the gates, so no frame is decoded before."""
@@ -182,6 +189,7 @@ class Engine:
         if self._problems or self._stop_reasons:
             return
         self.dispatcher.open_gates()
+        self._supervisor.begun = True
 
     def _running(self) -> None:
         """Until every camera has ended and everything is told, or the deadline of a stop has passed."""
@@ -235,13 +243,21 @@ class Engine:
             self._next_chores_ns = now_ns + CHORES_NS
             self._supervisor.tick(now_ns)
             for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
-                self._supervisor.kill_for_hang(self._endpoints[name], now_ns)
+                self._supervisor.kill_for_hang(self._supervisor.by_endpoint[name], now_ns)
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
+            if self._supervisor.begun and self._supervisor.phase == "running":
+                self._change(now_ns)
         self.dispatcher.pump(now_ns)
         if self._outlet.deliver(self.dispatcher):
             self.dispatcher.pump(now_ns)  # batches that waited for slow sinks may start
         self._send()
         self._snapshot(now_ns)
+
+    def _change(self, now_ns: int) -> None:
+        """Whatever is asked of the cameras, and what earlier changes have been waiting for."""
+        if self._desk is not None:
+            self._desk.service(self._fleet, now_ns, self._read_gauge)
+        self._fleet.step(now_ns)
 
     def _wait(self, deadline_ns: int | None) -> None:
         now_ns = time.monotonic_ns()
@@ -255,17 +271,7 @@ class Engine:
         ]
         due_ns = min(due for due in dues if due is not None)
         timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
-        if self._polled != self._supervisor.changes:
-            self._polled = self._supervisor.changes
-            self._sentinels = self._supervisor.sentinels
-            self._poller = zmq.Poller()
-            for readable in (self._channel.socket, self._wake_read, *self._sentinels):
-                self._poller.register(readable, zmq.POLLIN)
-        ready = [readable for readable, _ in self._poller.poll(timeout_ms)]
-        if self._wake_read in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wake_read, 4096)
-        dead = [self._sentinels[fd] for fd in ready if isinstance(fd, int) and fd in self._sentinels]
+        dead = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
         if dead:
             self._last_words(dead)
             for worker in dead:
@@ -300,9 +306,10 @@ class Engine:
         if isinstance(message, Hello):
             if secrets.compare_digest(message.token, self._token):
                 worker.greeted.add(name)
-                if worker.kind == "decode":
-                    camera = name.removeprefix("decode/")
-                    self._channel.send(worker.address(name), self.dispatcher.begin(camera))
+                self._fleet.hear()
+                begin = self._fleet.begin(name.removeprefix("decode/"), worker.heard_ns[name])
+                if worker.kind == "decode" and begin is not None:
+                    self._tell(worker, name, begin)
             return
         if name not in worker.greeted:
             return
@@ -315,7 +322,7 @@ class Engine:
                 if len(worker.ready) == len(worker.endpoints):
                     worker.state = "ready"
                 if self._supervisor.phase == "draining" and worker.kind == "decode":
-                    self._channel.send(worker.address(name), Stop())
+                    self._tell(worker, name, Stop())
             case WorkerStats():
                 worker.stats[name] = message
             case Goodbye():
@@ -327,30 +334,41 @@ class Engine:
             case Refused():
                 self._refused(worker, message)
             case _:
+                if isinstance(message, LinkChanged):
+                    self._link_log.note(message)
                 self.dispatcher.receive(name, message)
 
+    def _tell(self, worker: WorkerProcess, name: str, message: InternalMessage) -> None:
+        self._channel.send(worker.address(name), message)
+
     def _send(self) -> None:
+        self._fleet.tell()  # before any work that needs it
         while self.dispatcher.outbox:
             name, message = self.dispatcher.outbox.popleft()
-            self._channel.send(self._endpoints[name].address(name), message)
+            if (worker := self._supervisor.by_endpoint.get(name)) is not None:
+                self._tell(worker, name, message)
 
     def _snapshot(self, now_ns: int, *, last: bool = False) -> None:
-        exporter = self._endpoints.get("observe")
+        exporter = self._supervisor.workers.get("observe")
         if (self._on_snapshot is None and exporter is None) or (now_ns < self._next_snapshot_ns and not last):
             return
         self._next_snapshot_ns = now_ns + self._snapshot_every_ns
-        snapshot = self._gauge.read(
-            self.dispatcher,
-            self._supervisor.workers.values(),
-            now_ns,
-            subscribers=self._outlet.subscribers,
-            lost_messages=self._outlet.lost_messages,
-            stopping=bool(self._stop_reasons),
-        )
+        snapshot = self._read_gauge(now_ns)
         if self._on_snapshot is not None:
             self._on_snapshot(snapshot)
         if exporter is not None and exporter.state == "ready":
             self._channel.send(exporter.address("observe"), Figures(msgspec.msgpack.encode(snapshot)))
+
+    def _read_gauge(self, now_ns: int) -> EngineSnapshot:
+        return self._gauge.read(
+            self.dispatcher,
+            self._supervisor.workers.values(),
+            now_ns,
+            shared_memory_bytes=self._fleet.shared_bytes,
+            subscribers=self._outlet.subscribers,
+            lost_messages=self._outlet.lost_messages,
+            stopping=bool(self._stop_reasons),
+        )
 
     # --- bad news -----------------------------------------------------------------------------------------------------
 
@@ -374,12 +392,24 @@ class Engine:
         """Whether a dead worker must be started again: not a decoder that has told its end."""
         if worker.kind != "decode":
             return True
-        return self.dispatcher.cameras[worker.name.removeprefix("decode/")].end is None
+        camera = self.dispatcher.cameras.get(worker.name.removeprefix("decode/"))
+        return camera is not None and camera.end is None
+
+    def _gone(self, worker: WorkerProcess) -> None:
+        if worker.kind == "decode":
+            self._fleet.gone(worker, time.monotonic_ns())
+
+    def _failed_cameras(self) -> list[str]:
+        return [
+            f"camera {camera.name} has failed: {camera.end.detail or camera.end.cause}"
+            for camera in self.dispatcher.cameras.values()
+            if camera.spec.network and camera.end is not None and camera.state == "failed"
+        ]
 
     def _lost(self, worker: WorkerProcess, why: str, blame: bool) -> None:
         LOG.warning("%s%s", why, "; starting it again" if worker.state == "restarting" else "")
         for name in worker.endpoints:
-            self.dispatcher.worker_lost(name, blame=blame)
+            self.dispatcher.worker_lost(name, blame=blame, why=why if worker.state == "restarting" else "")
         if worker.kind == "decode" and worker.state == "gone":
             self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "stopped", "on request")
 

@@ -6,6 +6,7 @@ For debugging (breakpoints work in every stage) and for users' own tests. The tw
 from __future__ import annotations
 
 import contextlib
+import random
 import select
 import time
 from collections import deque
@@ -18,14 +19,17 @@ from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.gauge import Gauge
+from pipeline.runtime.link_log import LinkLog
 from pipeline.runtime.rings import Rings
 from stages.accelerators.accelerator import Device
 from stages.accelerators.registry import open_device
+from stages.decode.choose import stage_of
+from stages.decode.live import LiveDecode
 from stages.decode.stage import Decode
 from stages.errors import UserError
 from stages.frames import HeapRing
 from stages.infer import Executor
-from stages.messages import BatchReady, InternalMessage, PostTask, SlotsFreed, Stop
+from stages.messages import BatchReady, InternalMessage, LinkChanged, PostTask, SlotsFreed, Stop
 from stages.postprocess.stage import Postprocess
 from stages.sinks.sink import Sink
 
@@ -49,7 +53,8 @@ class InProcessEngine:
         self._snapshot_every_ns = snapshot_every_ms * 1_000_000
         self._next_snapshot_ns = 0
         self._stop_reasons: list[str] = []
-        self._decoders: dict[str, Decode] = {}
+        self._decoders: dict[str, Decode | LiveDecode] = {}
+        self._link_log = LinkLog()
         self._devices: list[Device] = []
         self._executors: dict[str, Executor] = {}
         self._nms: Postprocess | None = None
@@ -97,7 +102,15 @@ class InProcessEngine:
         max_batch = {name: batch.max_batch for name, batch in self.plan.batch.items()}
         refusals: list[str] = []
         for spec in self.plan.cameras:
-            decode = Decode(spec, models[spec.model], rings.frames[spec.name], time.monotonic_ns)
+            decode = stage_of(
+                spec,
+                models[spec.model],
+                rings.frames[spec.name],
+                time.monotonic_ns,
+                None,
+                wall_ns=time.time_ns,
+                draw=random.random,
+            )
             self._decoders[spec.name] = decode
             try:
                 for message in decode.open():
@@ -161,6 +174,8 @@ class InProcessEngine:
             if not decode.done and decode.wait_ns() == 0:
                 moved = True
                 for message in decode.step():
+                    if isinstance(message, LinkChanged):
+                        self._link_log.note(message)
                     self.dispatcher.receive(f"decode/{name}", message)
         for name, executor in self._executors.items():
             for raw in executor.finished():
@@ -194,6 +209,7 @@ class InProcessEngine:
         dues += [now_ns + wait for wait in waits if wait is not None]
         until_ns = min(due for due in dues if due is not None)
         descriptors = [executor.wake_fd for executor in self._executors.values()]
+        descriptors += [decode.wake_fd for decode in self._decoders.values() if decode.wake_fd >= 0]
         timeout_s = max(0, until_ns - now_ns) / 1e9
         if None in descriptors:
             timeout_s = min(timeout_s, 0.0005)

@@ -26,7 +26,7 @@ def make_report(
     stages: dict[str, StageReport] = {}
     for worker in workers:
         stage = stages.setdefault(worker.kind, StageReport(0, 0.0, 0.0, 0, 0, 0))
-        stage.workers += 1
+        stage.workers += worker.state != "departed"
         stage.cpu_s += worker.cpu_ns / 1e9
         stage.busy_s += worker.busy_ns / 1e9
         stage.items += worker.items

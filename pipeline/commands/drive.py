@@ -18,6 +18,7 @@ from pipeline.commands.report import ReportFile
 from stages.errors import CampipeError, UserError
 
 if TYPE_CHECKING:
+    from pipeline.control.desk import ControlDesk
     from pipeline.observe.live import ViewKind
     from pipeline.observe.snapshot import EngineSnapshot
     from pipeline.plan import RunPlan
@@ -48,12 +49,14 @@ def run_to_end(
     wait_subscribers: int = 0,
     inputs: Inputs | None = None,
     whole: bool = False,
+    desk: Callable[[], ControlDesk | None] = lambda: None,
 ) -> int:
     """Make the plan, run it, show what is asked for, and give the exit status.
 
     The report is written whatever happens, a refusal included: an old report beside a new exit status would mislead.
     Only where it would overwrite one of ``inputs`` (which ``make`` may add to) or of the run's other outputs, it is
-    not. ``whole``: a stop before the end of the recordings is a failure.
+    not. ``whole``: a stop before the end of the recordings is a failure. ``desk``: asked once the plan is made, through
+    which the cameras can be changed while they run.
     """
     with contextlib.ExitStack() as closing:
         report_file = ReportFile(args.report) if args.report else None
@@ -62,7 +65,7 @@ def run_to_end(
             if problems := judge_outputs(inputs or Inputs(), None, args.report).problems:
                 raise UserError.of(problems)
             report_file.check()
-        plan, report = _run(args, make, report_file, inputs or Inputs(), wait_subscribers)
+        plan, report = _run(args, make, report_file, inputs or Inputs(), wait_subscribers=wait_subscribers, desk=desk)
         judge_stop(report, plan, whole=whole)
         try:
             if report_file is not None:
@@ -77,7 +80,9 @@ def _run(
     make: Callable[[], RunPlan],
     report_file: ReportFile | None,
     inputs: Inputs,
+    *,
     wait_subscribers: int,
+    desk: Callable[[], ControlDesk | None],
 ) -> tuple[RunPlan, RunReport]:
     from pipeline.observe import logs
 
@@ -97,6 +102,7 @@ def _run(
             every_s=args.every_s,
             in_process=args.in_process,
             wait_subscribers=wait_subscribers,
+            desk=desk(),
         )
     except BaseException as error:
         # What is read is not known as long as there is no plan: then an older report is all that may be replaced.
@@ -120,7 +126,7 @@ def judge_stop(report: RunReport, plan: RunPlan, *, whole: bool) -> None:
     by = f"stopped by {report.stopped_by}"
     dropped = sum(camera.ledger.dropped.get("stopped", 0) for camera in report.cameras.values())
     endless = {camera.name for camera in plan.cameras if camera.loop and not camera.max_frames}
-    if not any(camera.ledger.decoded for camera in report.cameras.values()):
+    if report.cameras and not any(camera.ledger.decoded for camera in report.cameras.values()):
         report.problems.append(f"{by}: before a single frame was decoded")
     elif dropped:
         frames = "1 decoded frame was" if dropped == 1 else f"{dropped} decoded frames were"
@@ -136,6 +142,7 @@ def run_engine(
     every_s: float = 5.0,
     in_process: bool = False,
     wait_subscribers: int = 0,
+    desk: ControlDesk | None = None,
 ) -> RunReport:
     """Run the plan with its sinks, stopped by signals, shown by ``view``, begun when so many subscribers are there."""
     from pipeline.commands.gate import SubscriberGate
@@ -168,7 +175,7 @@ def run_engine(
     else:
         from pipeline.engine import Engine
 
-        engine = Engine(plan, sinks, on_snapshot)
+        engine = Engine(plan, sinks, on_snapshot, desk=desk)
     with stop_on_signals(engine), shown:
         return engine.run()
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pipeline.commands.options import Subparsers, add_engine, add_settings, named
 
 if TYPE_CHECKING:
+    from pipeline.config import Resolved, Site
+    from pipeline.control.desk import ControlDesk
     from pipeline.plan import RunPlan
+
+WATCH_EVERY_S: Final = 1.0
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the command."""
     parser = subparsers.add_parser(
         "run",
-        description="Run the cameras of a site until all recordings have ended or you stop it. Ctrl-C or SIGTERM "
+        description="Run the cameras of a site until all recordings have ended or you stop it; live cameras have no "
+        "end. Changes of the site's files are taken as they happen, and `campipe ctl` changes cameras by hand. Ctrl-C "
+        "or SIGTERM "
         "(or closing the terminal, unless started with nohup) finishes the frames in flight and delivers what was "
         "found; a second one leaves at once.",
         epilog="Exit status: 0 all recordings have ended, or a stop has delivered all that was decoded; 1 failed, or a "
@@ -37,12 +44,38 @@ def run(args: argparse.Namespace) -> int:
     inputs = Inputs()
     inputs.add(args.site, "the site's file")
 
+    desk: ControlDesk | None = None
+
     def make() -> RunPlan:
+        nonlocal desk
         from pipeline.config import load_site, resolve
         from pipeline.planning import make_plan
 
-        site = load_site(args.site, args.settings)
+        site = load_site(args.site, args.settings, may_be_empty=not args.in_process)
+        resolved = resolve(site)
+        if site.control is not None and not args.in_process:
+            desk = make_desk(args.site, args.settings, site, resolved)
+        elif not site.cameras:
+            load_site(args.site, args.settings)  # tells what is missing
         inputs.add_site(site)
-        return make_plan(resolve(site), in_process=args.in_process)
+        return make_plan(resolved, in_process=args.in_process)
 
-    return run_to_end(args, make, inputs=inputs)
+    return run_to_end(args, make, inputs=inputs, desk=lambda: desk)
+
+
+def make_desk(path: str, settings: list[str], site: Site, resolved: Resolved) -> ControlDesk:
+    """What changes the cameras of the site while it runs."""
+    from pipeline.config import cameras_folder, load_joining, load_site, resolve
+    from pipeline.control.desk import ControlDesk
+    from pipeline.control.watcher import Watcher
+
+    control = site.control
+    assert control is not None
+    watcher = Watcher(
+        Path(path).resolve(),
+        lambda: cameras_folder(path, settings),
+        lambda: resolve(load_site(path, settings, may_be_empty=True, may_miss=True)),
+        lambda camera: resolve(load_joining(path, camera, settings)),
+        every_s=WATCH_EVERY_S if control.watch else 0,
+    )
+    return ControlDesk(Path(path).resolve(), resolved, watcher, Path(control.socket) if control.socket else None)

@@ -4,9 +4,19 @@
 finds model files and fills in what models decide. All raise ``stages.errors.UserError`` with every mistake at once.
 """
 
-from pipeline.config.load import load_site
+from pipeline.config.load import cameras_folder, load_joining, load_site
 from pipeline.config.replay import replay_site
 from pipeline.config.resolve import BatchRequest, DeviceRequest, Resolved, resolve
 from pipeline.config.site import Site
 
-__all__ = ["BatchRequest", "DeviceRequest", "Resolved", "Site", "load_site", "replay_site", "resolve"]
+__all__ = [
+    "BatchRequest",
+    "DeviceRequest",
+    "Resolved",
+    "Site",
+    "cameras_folder",
+    "load_joining",
+    "load_site",
+    "replay_site",
+    "resolve",
+]

@@ -26,13 +26,56 @@ CAMERA_SUFFIXES = (".yaml", ".yml")
 _ELSEWHERE = ("cameras", "models")  # keys of a site that are checked apart, because they lead to files of their own
 
 
-def load_site(path: str | Path, overrides: Sequence[str] = (), *, env: Mapping[str, str] | None = None) -> Site:
+def load_site(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    env: Mapping[str, str] | None = None,
+    may_be_empty: bool = False,
+    may_miss: bool = False,
+) -> Site:
     """Read a site file, its cameras and its models.
 
     ``overrides`` are texts ``KEY=VALUE`` (see ``overrides``); ``env`` fills ``${NAME}`` in, by default the process's.
-    Raises UserError with one line for each mistake in any of the files, missing and unusable recordings among them.
+    ``may_be_empty``: a watched folder without cameras is no mistake, for they may come; ``may_miss``: nor is an
+    override for a camera that has left. Raises UserError with one line for each mistake in any of the files, missing
+    and unusable recordings among them.
     """
     problems = Problems()
+    root, parsed = _read_site(path, overrides, problems)
+    environ = os.environ if env is None else env
+    return build_site(root, parsed, problems, environ, may_be_empty=may_be_empty, may_miss=may_miss)
+
+
+def load_joining(
+    path: str | Path, camera: str | Path, overrides: Sequence[str] = (), *, env: Mapping[str, str] | None = None
+) -> Site:
+    """The site of ``path`` with the one camera whose file is ``camera``, as if that were the only one."""
+    problems = Problems()
+    root, parsed = _read_site(path, overrides, problems)
+    problems.expect_in(str(camera))
+    node = _camera_in_file(Path(camera), str(camera), 0, problems)
+    problems.raise_if_any()
+    assert node is not None
+    root = root.put(("cameras",), Node((node,), node.place))
+    inside = [each for each in parsed if each.steps != ["cameras"]]
+    return build_site(root, inside, problems, os.environ if env is None else env, may_miss=True)
+
+
+def cameras_folder(path: str | Path, overrides: Sequence[str] = ()) -> Path | None:
+    """Where the files of a site's cameras lie; None when they are in the site's own file, or when it can't be read."""
+    root, _ = read_yaml(Path(path), str(path))
+    if root is None:
+        return None
+    ignored = Problems()
+    node = put_in_site(root, parse_overrides(overrides, ignored), ignored).get("cameras")
+    if node is None or not isinstance(node.value, str):
+        return None
+    return absolute(node.value, node.place.folder)
+
+
+def _read_site(path: str | Path, overrides: Sequence[str], problems: Problems) -> tuple[Node, list[Override]]:
+    """The site's file as nodes, and the overrides; raises UserError when it is no site's file at all."""
     problems.expect_in(str(path))
     root, faults = read_yaml(Path(path), str(path))
     problems.add_faults(faults)
@@ -48,7 +91,7 @@ def load_site(path: str | Path, overrides: Sequence[str] = (), *, env: Mapping[s
         remedy = "name the site file, whose 'cameras: FOLDER' leads to this one"
         problems.add(root.place, "", f"is the file of a camera, not of a site; {remedy}")
         problems.raise_if_any()
-    return build_site(root, parsed, problems, os.environ if env is None else env)
+    return root, parsed
 
 
 @dataclass(slots=True)
@@ -61,18 +104,28 @@ class _Camera:
     source_usable: bool = False
 
 
-def build_site(root: Node, overrides: Sequence[Override], problems: Problems, env: Mapping[str, str]) -> Site:
-    """The Site that ``root`` describes; UserError with everything that is wrong with it."""
+def build_site(
+    root: Node,
+    overrides: Sequence[Override],
+    problems: Problems,
+    env: Mapping[str, str],
+    *,
+    may_be_empty: bool = False,
+    may_miss: bool = False,
+) -> Site:
+    """The Site that ``root`` describes; UserError with everything that is wrong with it. See ``load_site``."""
     root = put_in_site(root, overrides, problems)
-    cameras = _cameras(root, problems)
-    for index, change in put_in_named("camera", overrides, [camera.name for camera in cameras], problems):
+    cameras = _cameras(root, problems, may_be_empty=may_be_empty)
+    names = [camera.name for camera in cameras]
+    for index, change in put_in_named("camera", overrides, names, problems, may_miss=may_miss):
         cameras[index].node = change(cameras[index].node)
     _check_names(cameras, problems)
     for camera in cameras:
         key = f"{camera.prefix}.source" if camera.prefix else "source"
         camera.node, camera.source_usable = fill_source(camera.node, key, env, problems)
     _check_own_models(problems)
-    models, model_nodes = load_models(root, [_model_of(camera) for camera in cameras], overrides, problems)
+    wanted = [*(_model_of(camera) for camera in cameras), *_kept_ready(root, alone=not cameras)]
+    models, model_nodes = load_models(root, wanted, overrides, problems)
     own = _without(root, *_ELSEWHERE)
     settings = check(SiteSettings, own, problems, elsewhere=_ELSEWHERE)
     if settings is not None:
@@ -121,13 +174,13 @@ def _note_origins(node: Node, path: tuple[Step, ...], origins: dict[tuple[Step, 
 # --- cameras ----------------------------------------------------------------------------------------------------------
 
 
-def _cameras(root: Node, problems: Problems) -> list[_Camera]:
+def _cameras(root: Node, problems: Problems, *, may_be_empty: bool = False) -> list[_Camera]:
     node = root.get("cameras")
     if node is None or node.blank:
         problems.add(root.place, "cameras", "is missing; write the folder of the cameras' files, or a list of cameras")
         return []
     if isinstance(node.value, str):
-        return _cameras_in_folder(node, node.value, problems)
+        return _cameras_in_folder(node, node.value, problems, may_be_empty=may_be_empty)
     if not isinstance(node.value, tuple):
         remedy = "write '- ' before each camera of a list, or the folder of the cameras' files"
         problems.add_node(node, "cameras", f"should be a list or a folder; {remedy}")
@@ -146,7 +199,7 @@ def _cameras(root: Node, problems: Problems) -> list[_Camera]:
     return cameras
 
 
-def _cameras_in_folder(node: Node, text: str, problems: Problems) -> list[_Camera]:
+def _cameras_in_folder(node: Node, text: str, problems: Problems, *, may_be_empty: bool) -> list[_Camera]:
     folder = absolute(text, node.place.folder)
     label = display_path(node.place, text)
     try:
@@ -161,31 +214,52 @@ def _cameras_in_folder(node: Node, text: str, problems: Problems) -> list[_Camer
         reason = getattr(error, "strerror", None) or "not a path"
         problems.add_node(node, "cameras", f"can't be read ({reason}); check the path and its permissions")
         return []
-    if not paths:
+    if not paths and not may_be_empty:
         remedy = "put one file per camera there, such as gate-1.yaml"
         problems.add_node(node, "cameras", f"is a folder without cameras: no file ends in .yaml or .yml; {remedy}")
     cameras: list[_Camera] = []
     for path in paths:
         problems.expect_in(str(Path(label) / path.name))
-        camera, faults = read_yaml(path, str(Path(label) / path.name))
-        problems.add_faults(faults)
+        camera = _camera_in_file(path, str(Path(label) / path.name), len(cameras), problems)
         if camera is None:
             continue
-        if camera.blank or not isinstance(camera.value, Mapping):
-            empty = "is empty" if camera.blank else "should hold 'key: value' lines"
-            problems.add(camera.place, "", f"{empty}; a camera's file needs at least 'source: …'")
-            continue
-        stated = camera.get("name")
-        if stated is None or stated.blank:
-            name = path.stem
-            if not _is_name(name):
-                problem = "is what the file is called, but no name that topics can carry; write 'name: …' into it"
-                problems.add(camera.place, "name", problem, name)
-                name = f"unnamed-{len(cameras)}"
-            camera = camera.put(("name",), Node(name, camera.place))
         stated = camera.get("name")
         cameras.append(_Camera(camera, "", stated.value if stated and isinstance(stated.value, str) else ""))
     return cameras
+
+
+def _camera_in_file(path: Path, label: str, number: int, problems: Problems) -> Node | None:
+    """What a camera's own file says, its name included; None when it says nothing that can be used."""
+    camera, faults = read_yaml(path, label)
+    problems.add_faults(faults)
+    if camera is None:
+        return None
+    if camera.blank or not isinstance(camera.value, Mapping):
+        empty = "is empty" if camera.blank else "should hold 'key: value' lines"
+        problems.add(camera.place, "", f"{empty}; a camera's file needs at least 'source: …'")
+        return None
+    stated = camera.get("name")
+    if stated is None or stated.blank:
+        name = path.stem
+        if not _is_name(name):
+            problem = "is what the file is called, but no name that topics can carry; write 'name: …' into it"
+            problems.add(camera.place, "name", problem, name)
+            name = f"unnamed-{number}"
+        camera = camera.put(("name",), Node(name, camera.place))
+    return camera
+
+
+def _kept_ready(root: Node, *, alone: bool) -> list[tuple[Node | None, str, str]]:
+    """Models that are loaded for cameras that may join; ``alone``: when there is no camera, the default one is too."""
+    listed = root.get("control", "models")
+    found: list[tuple[Node | None, str, str]] = []
+    if listed is not None and isinstance(listed.value, tuple):
+        for index, each in enumerate(listed.value):
+            if isinstance(each.value, str) and _is_name(each.value):
+                found.append((each, f"control.models[{index}]", each.value))
+    if alone and not found and root.get("models") is None:
+        found.append((None, "cameras", DEFAULT_MODEL))
+    return found
 
 
 def _check_names(cameras: Sequence[_Camera], problems: Problems) -> None:

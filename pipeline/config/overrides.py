@@ -76,9 +76,12 @@ def put_in_site(root: Node, overrides: Sequence[Override], problems: Problems) -
 
 
 def put_in_named(
-    kind: str, overrides: Sequence[Override], names: Sequence[str], problems: Problems
+    kind: str, overrides: Sequence[Override], names: Sequence[str], problems: Problems, *, may_miss: bool = False
 ) -> list[tuple[int, Callable[[Node], Node]]]:
-    """What the overrides about cameras (or models) change: the index among ``names``, and the change itself."""
+    """What the overrides about cameras (or models) change: the index among ``names``, and the change itself.
+
+    ``may_miss``: what they name may have left since they were given.
+    """
     changes: list[tuple[int, Callable[[Node], Node]]] = []
     for override in overrides:
         if override.reaches_into != kind:
@@ -86,6 +89,8 @@ def put_in_named(
         rest = override.key.partition(".")[2]
         # names hold dots too, so the longest that fits is meant
         fitting = [name for name in names if rest == name or rest.startswith(f"{name}.")]
+        if not fitting and may_miss:
+            continue
         if not fitting:
             remedy = suggestion(rest.split(".")[0], list(dict.fromkeys(names)), "there is none at all")
             what = "camera" if kind == "camera" else "model"

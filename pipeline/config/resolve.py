@@ -60,7 +60,9 @@ class Resolved:
 def resolve(site: Site) -> Resolved:
     """Find and check the files of all models in use; UserError with all that is missing, damaged or not possible."""
     problems = Problems()
-    models = [_model(name, site, problems) for name in dict.fromkeys(camera.model for camera in site.cameras)]
+    ready = site.control.models if site.control is not None else ()
+    used = dict.fromkeys([*(camera.model for camera in site.cameras), *ready]) or dict.fromkeys(site.models)
+    models = [_model(name, site, problems) for name in used]
     problems.raise_if_any()
     return Resolved(
         cameras=tuple(_camera(camera, site.models[camera.model]) for camera in site.cameras),

@@ -28,6 +28,10 @@ def settle(settings: SiteSettings, root: Node, problems: Problems) -> SiteSettin
             problem = "is a file; name a folder"
             problems.add(place, "limits.quarantine", problem, limits.quarantine)
         changes["limits"] = limits.model_copy(update={"quarantine": str(path)})
+    control = settings.control
+    if control is not None and control.socket is not None:
+        path = absolute(control.socket, _place(root, "control", "socket").folder)
+        changes["control"] = control.model_copy(update={"socket": str(path)})
     publish = settings.publish
     if publish is not None and publish.bind.startswith(IPC) and publish.bind[len(IPC)] not in "@*":
         place = _place(root, "publish", "bind")

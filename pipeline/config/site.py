@@ -227,6 +227,27 @@ class LimitsConfig(Section):
     )
 
 
+class ControlConfig(Section):
+    """How cameras are changed while the site runs: by `campipe ctl`, and by their files."""
+
+    watch: bool = Field(
+        default=True,
+        description="Take changes of the site's and the cameras' files as they happen, without a restart.",
+    )
+    socket: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Path of the socket for `campipe ctl`, which only its owner may use. Default: in a private folder, "
+        "where `campipe ctl` finds it.",
+    )
+    models: Many[Name] = Field(
+        default=(),
+        max_length=64,
+        description="Models to load besides those that cameras use, so that cameras with them can be added.",
+    )
+
+
 def _switch(value: Any) -> Any:
     if value is False or value == "off":
         return None
@@ -249,6 +270,9 @@ class SiteSettings(Section):
         default=(), description="Where messages go besides the socket, e.g. [{jsonl: out.jsonl}]."
     )
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Budgets of a run.")
+    control: Annotated[
+        ControlConfig | None, BeforeValidator(_switch), AlsoAccepts(({"enum": ["off", "on"]}, {"type": "boolean"}))
+    ] = Field(default_factory=ControlConfig, description="Changes while the site runs, or `off`.")
     observe: ObserveConfig = Field(default_factory=ObserveConfig, description="Figures for Prometheus and watchdogs.")
 
 
@@ -262,7 +286,7 @@ class Site(SiteSettings):
         json_schema_extra={"propertyNames": {"pattern": NAME_PATTERN}},
     )
     cameras: Annotated[
-        Many[CameraConfig], Field(min_length=1, max_length=10_000), AlsoAccepts(({"type": "string", "minLength": 1},))
+        Many[CameraConfig], Field(max_length=10_000), AlsoAccepts(({"type": "string", "minLength": 1},))
     ] = Field(description="A folder with one YAML file per camera, or the list of cameras itself.")
 
     _origins: Mapping[tuple[Step, ...], Place] = PrivateAttr(default_factory=dict)
@@ -297,6 +321,7 @@ class Site(SiteSettings):
 
 __all__ = [
     "BatchConfig",
+    "ControlConfig",
     "DeviceConfig",
     "JsonlConfig",
     "LimitsConfig",

@@ -93,12 +93,16 @@ class CameraLine:
     def state(self) -> str:
         """starting | streaming | ended | failed, and of live cameras every LinkState."""
         if self.end is not None:
-            return "failed" if self.end.cause in FAILED_CAUSES else "ended"
+            return "failed" if self._has_failed(self.end) else "ended"
         if self.hold == "paused":
             return "paused"
         if self.link is not None:
             return self.link.state
         return "streaming" if self.started else "starting"
+
+    def _has_failed(self, end: StreamEnded) -> bool:
+        """A live camera's source says itself whether it gave up, or ended as it was told to."""
+        return end.cause in FAILED_CAUSES or (self.link is not None and self.link.state == "failed")
 
     @property
     def classes(self) -> dict[str, int]:
@@ -177,11 +181,11 @@ class CameraLine:
         self._notice("started", cause, detail, time_ns)
 
     def link_changed(self, message: LinkChanged, time_ns: int) -> None:
-        """The connection changed its state; ``streaming`` is told by the stream that has started."""
+        """The connection changed its state; ``streaming`` is told by the stream that starts, an end by its end."""
         if self.end is not None or self.hold:
             return
         self.link = message
-        if message.state != "streaming":
+        if message.state not in {"streaming", "failed", "ended"}:
             self._notice(message.state, message.cause, message.detail, time_ns)
 
     def stream_ended(self, message: StreamEnded, time_ns: int) -> None:
@@ -201,7 +205,7 @@ class CameraLine:
         else:
             self.end = message
             self.hold = self.hold if self.hold in {"restarting", "removed"} else ""
-            state = "failed" if message.cause in FAILED_CAUSES else "ended"
+            state = "failed" if self._has_failed(message) else "ended"
             self._notice(state, message.cause, message.detail, time_ns)
 
     def fail(self, cause: str, detail: str, time_ns: int) -> None:

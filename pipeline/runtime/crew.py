@@ -9,6 +9,8 @@ from pipeline.runtime.rings import Rings
 from pipeline.runtime.supervisor import WorkerProcess
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, Work
 from pipeline.transport.arena import SharedRing
+from stages.camera import CameraSpec
+from stages.model import ModelSpec
 from stages.sinks.address import parse_address
 
 
@@ -18,12 +20,8 @@ def crew(plan: RunPlan, rings: Rings[SharedRing]) -> list[WorkerProcess]:
     models = {model.name: model for model in plan.models}
     max_batch = {name: batch.max_batch for name, batch in plan.batch.items()}
     devices = {f"executor/{device.device}": device for device in plan.devices}
-    cameras = {f"decode/{camera.name}": camera for camera in plan.cameras}
 
     def work(kind: str, name: str) -> tuple[Work, tuple[str, ...]]:
-        if kind == "decode":
-            camera = cameras[name]
-            return DecodeWork(camera, models[camera.model], rings.frames[camera.name]), (name,)
         if kind == "executor":
             device = devices[name]
             endpoints = tuple(f"{name}/{index}" for index in range(device.executors))
@@ -31,15 +29,27 @@ def crew(plan: RunPlan, rings: Rings[SharedRing]) -> list[WorkerProcess]:
         if kind == "observe":
             address = parse_address(f"tcp://{plan.observe}", bind=True)
             return ExporterWork("0.0.0.0" if address.host == "*" else address.host.strip("[]"), address.port), (name,)  # noqa: S104
-        return NmsWork(plan.models, plan.cameras, rings.outputs, max_batch), (name,)
+        cameras = tuple((0, camera.without_secrets()) for camera in plan.cameras)
+        return NmsWork(plan.models, cameras, rings.outputs, max_batch), (name,)
 
     workers: list[WorkerProcess] = []
-    for kind in ("executor", "nms", "observe", "decode"):  # the slowest to be ready first, the sources last
+    for kind in ("executor", "nms", "observe"):  # the slowest to be ready first
         node = next((node for node in graph.nodes if node.name == kind), None)
         if node is None:
             continue
         for name in node.workers:
             given, endpoints = work(kind, name)
-            policy = RestartPolicy(plan.limits.restarts, plan.limits.restart_window_ms * 1_000_000)
-            workers.append(WorkerProcess(name, kind, endpoints, given, policy, spawned=node.start == "spawn"))
+            workers.append(WorkerProcess(name, kind, endpoints, given, _policy(plan), spawned=node.start == "spawn"))
+    workers += [decoder(plan, camera, models[camera.model], rings.frames[camera.name]) for camera in plan.cameras]
     return workers
+
+
+def decoder(plan: RunPlan, camera: CameraSpec, model: ModelSpec, ring: SharedRing) -> WorkerProcess:
+    """The worker that decodes one camera."""
+    name = f"decode/{camera.name}"
+    work = DecodeWork(camera, model, ring)
+    return WorkerProcess(name, "decode", (name,), work, _policy(plan), spawned=False)
+
+
+def _policy(plan: RunPlan) -> RestartPolicy:
+    return RestartPolicy(plan.limits.restarts, plan.limits.restart_window_ms * 1_000_000)

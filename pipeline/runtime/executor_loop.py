@@ -12,8 +12,9 @@ import zmq
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import ExecutorWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel
+from pipeline.transport.ring_door import RingDoor
 from stages.accelerators.accelerator import Device
-from stages.messages import BatchReady, Goodbye, Hello, Ready, Stop, WorkerFailed
+from stages.messages import BatchReady, CameraAdded, CameraRemoved, Goodbye, Hello, Ready, Stop, WorkerFailed
 
 POLL_WITHOUT_FD_MS = 1
 EXIT_FAILED = 4
@@ -25,8 +26,9 @@ def run_executors(
     start: WorkerStart,
     work: ExecutorWork,
     last_words: Callable[[BaseException], WorkerFailed],
+    door: RingDoor,
 ) -> None:
-    """One thread per address. When one of them fails the process ends: they share the device."""
+    """One thread per address. When one of them fails the process ends: they share the device, and the rings."""
     import cv2
 
     from stages.accelerators.registry import open_device
@@ -34,6 +36,8 @@ def run_executors(
     cv2.setNumThreads(1)
     device = open_device(work.device.device, work.device.threads, work.device.options, executors=work.device.executors)
     device.open()
+    for ring in work.frames.values():
+        door.keep(ring, len(start.addresses))
     failed = threading.Event()
     try:
         for model in work.models.values():
@@ -44,7 +48,7 @@ def run_executors(
 
         def run(index: int) -> None:
             try:
-                _run_executor(channels[index], device, work, first=index == 0)
+                _run_executor(channels[index], device, work, door, first=index == 0)
             except Exception as error:  # noqa: BLE001  whatever it is, the engine must hear of it and the process ends
                 channels[index].send(last_words(error))
                 failed.set()
@@ -67,7 +71,7 @@ def run_executors(
             device.close()
 
 
-def _run_executor(channel: WorkerChannel, device: Device, work: ExecutorWork, *, first: bool) -> None:
+def _run_executor(channel: WorkerChannel, device: Device, work: ExecutorWork, door: RingDoor, *, first: bool) -> None:
     from stages.infer import Executor
 
     executor = Executor(
@@ -81,6 +85,7 @@ def _run_executor(channel: WorkerChannel, device: Device, work: ExecutorWork, *,
     )
     executor.open()
     meter = Meter(channel, process_wide=first)
+    rings = {camera: ring.name for camera, ring in work.frames.items()}
     try:
         channel.send(Ready(work.device.lanes, {}))
         poller = zmq.Poller()
@@ -107,6 +112,14 @@ def _run_executor(channel: WorkerChannel, device: Device, work: ExecutorWork, *,
                     meter.items += len(message.items)
                     for raw in executor.submit(message):
                         channel.send(raw)
+                elif isinstance(message, CameraAdded) and message.ring is not None:
+                    camera = message.spec.name
+                    executor.add_frames(camera, door.take(*message.ring))
+                    door.give_back(rings.get(camera, ""))
+                    rings[camera] = message.ring[0]
+                elif isinstance(message, CameraRemoved):
+                    executor.remove_frames(message.camera)
+                    door.give_back(rings.pop(message.camera, ""))
                 elif isinstance(message, Stop):
                     stopping = True
                 message = channel.receive(0)

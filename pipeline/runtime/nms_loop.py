@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from pipeline.plan import NMS_CAPACITY
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import NmsWork
 from pipeline.transport.channel import WorkerChannel
-from stages.messages import Goodbye, PostTask, Ready, Stop
+from stages.errors import UserError
+from stages.messages import CameraChanged, CameraRemoved, Goodbye, PostTask, Ready, Stop
+
+LOG = logging.getLogger("campipe.nms")
 
 
 def run_nms(channel: WorkerChannel, work: NmsWork) -> None:
@@ -18,9 +22,17 @@ def run_nms(channel: WorkerChannel, work: NmsWork) -> None:
     from stages.postprocess.stage import Postprocess
 
     cv2.setNumThreads(1)
-    stage = Postprocess(work.models, work.cameras, work.outputs, work.max_batch, time.monotonic_ns)
+    stage = Postprocess(work.models, (), work.outputs, work.max_batch, time.monotonic_ns)
     meter = Meter(channel)
     stage.open()
+    problems: list[str] = []
+    for number, camera in work.cameras:
+        try:
+            stage.add_camera(camera, number)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError.of(problems)
     try:
         channel.send(Ready(NMS_CAPACITY, {}))
         while True:
@@ -33,6 +45,13 @@ def run_nms(channel: WorkerChannel, work: NmsWork) -> None:
                     channel.send(done)
                 meter.busy_ns += time.monotonic_ns() - before_ns
                 meter.items += len(message.items)
+            elif isinstance(message, CameraChanged):
+                try:
+                    stage.add_camera(message.spec, message.settings)
+                except UserError as error:  # its frames are then told as failed, one by one
+                    LOG.error("camera %s: %s", message.spec.name, "; ".join(error.problems))
+            elif isinstance(message, CameraRemoved):
+                stage.remove_camera(message.camera)
             elif isinstance(message, Stop):
                 break
         meter.report(time.monotonic_ns(), last=True)

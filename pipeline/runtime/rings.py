@@ -33,13 +33,14 @@ R = TypeVar("R", SharedRing, HeapRing)
 
 
 class Rings(Generic[R]):
-    """All rings of a run; a context manager."""
+    """All rings of a run; a context manager. ``frames`` by camera, ``outputs`` by model."""
 
     def __init__(self, plan: RunPlan, make: Callable[[str, int, int], R]) -> None:
         self.frames: dict[str, R] = {}
         self.outputs: dict[str, R] = {}
         self._plan = plan
         self._make: Callable[[str, int, int], R] = make
+        self._made = 0
 
     def __enter__(self) -> Rings[R]:
         try:
@@ -50,6 +51,29 @@ class Rings(Generic[R]):
             self.close()
             raise
         return self
+
+    def make(self, camera: str, slots: int, slot_bytes: int) -> R:
+        """A ring for a camera that joins later; its name is its own. Raises UserError when memory is missing."""
+        self._made += 1
+        return self._make(f"frames/{camera}+{self._made}", slots, slot_bytes)
+
+    def put(self, camera: str, ring: R) -> None:
+        """``ring`` is the camera's from now on; the one that it had is released."""
+        before = self.frames.get(camera)
+        self.frames[camera] = ring
+        if before is not None:
+            before.close()
+
+    def remove(self, camera: str) -> None:
+        """Release the ring of a camera that has left."""
+        ring = self.frames.pop(camera, None)
+        if ring is not None:
+            ring.close()
+
+    @property
+    def shared_bytes(self) -> int:
+        """What all rings take now."""
+        return sum(ring_bytes(ring.slots, ring.slot_bytes) for ring in (*self.frames.values(), *self.outputs.values()))
 
     def __exit__(self, *_: object) -> None:
         self.close()

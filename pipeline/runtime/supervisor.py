@@ -28,6 +28,7 @@ from stages.messages import WorkerStats
 PRELOAD = ["pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"]
 # Thread pools of numeric libraries would multiply with the workers; each worker is one thread by design.
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+LEAVE_NS = 3_000_000_000  # for a worker that was told to leave
 KILLED_WITHIN_S = 5.0  # SIGKILL is quick unless the process waits for a device in the kernel
 CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
@@ -42,6 +43,9 @@ class WorkerProcess:
     work: Work
     policy: RestartPolicy
     spawned: bool  # spawn instead of forkserver
+    number: int = 0  # unlike any other's of this run
+    wanted: bool = True  # False: it was told to leave and is not started again
+    leave_by_ns: int = 0  # when one that is not wanted is killed
     state: str = "starting"  # starting | ready | restarting | refused | failed | gone
     incarnation: int = 0
     process: BaseProcess | None = None
@@ -94,7 +98,8 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """All workers of a run. Calls ``on_lost(worker, why, blame)`` when one died, ``on_given_up(worker, why)`` for good.
+    """All workers of a run. Calls ``on_lost(worker, why, blame)`` when one died, ``on_given_up(worker, why)`` for good,
+    ``on_gone(worker)`` when one left in order, ``on_start(worker)`` before each start: it may renew the worker's work.
 
     ``phase``: *running*; *draining*: a decode worker that dies is not started again; *leaving*: none is.
     """
@@ -110,11 +115,18 @@ class Supervisor:
         needed: Callable[[WorkerProcess], bool],
         on_lost: Callable[[WorkerProcess, str, bool], None],
         on_given_up: Callable[[WorkerProcess, str], None],
+        on_gone: Callable[[WorkerProcess], None],
+        on_start: Callable[[WorkerProcess], None],
     ) -> None:
         self.workers: dict[str, WorkerProcess] = {}
+        self.departed: dict[str, WorkerProcess] = {}  # by kind: what those did that were forgotten
+        self.begun = False  # all that the run began with was ready
+        self._numbers = 0
+        self._on_gone = on_gone
+        self._on_start = on_start
         self.phase = "running"
         self.changes = 0
-        self._by_endpoint: dict[str, WorkerProcess] = {}
+        self.by_endpoint: dict[str, WorkerProcess] = {}
         self._where = where
         self._run_folder = run_folder
         self._token = token
@@ -140,11 +152,54 @@ class Supervisor:
 
     def add(self, worker: WorkerProcess, now_ns: int) -> None:
         """Take a worker on and start it."""
+        self._numbers += 1
+        worker.number = self._numbers
         self.workers[worker.name] = worker
-        self._by_endpoint.update(dict.fromkeys(worker.endpoints, worker))
+        self.by_endpoint.update(dict.fromkeys(worker.endpoints, worker))
         self._start(worker, now_ns)
 
+    def door(self, worker: WorkerProcess) -> str:
+        """Where rings are handed to the worker while it runs."""
+        return f"{self._run_folder}/rings-{worker.number}"
+
+    def let_go(self, worker: WorkerProcess, now_ns: int) -> bool:
+        """The worker is not wanted any more; True when it listens, and is to be told to stop."""
+        worker.wanted = False
+        worker.leave_by_ns = now_ns + LEAVE_NS
+        if worker.process is None:
+            worker.state = "gone"
+            return False
+        if worker.state == "starting":
+            worker.process.kill()  # it holds nothing, and may not listen yet
+            return False
+        return True
+
+    def take_up(self, worker: WorkerProcess, now_ns: int) -> None:
+        """Start a worker again that has left, with its whole budget of restarts."""
+        worker.wanted = True
+        worker.policy = RestartPolicy(worker.policy.budget, worker.policy.window_ns)
+        self._start(worker, now_ns)
+
+    def forget(self, worker: WorkerProcess) -> None:
+        """Drop a worker that has left for good; what it did is still counted."""
+        worker.settle_stats()
+        total = self.departed.get(worker.kind)
+        if total is None:
+            total = WorkerProcess(f"{worker.kind}/departed", worker.kind, (), worker.work, worker.policy, False)
+            total.state = "departed"
+            self.departed[worker.kind] = total
+        total.past_cpu_ns += worker.past_cpu_ns
+        total.past_busy_ns += worker.past_busy_ns
+        total.past_items += worker.past_items
+        total.deaths += worker.deaths
+        total.largest_private_bytes = max(total.largest_private_bytes, worker.largest_private_bytes)
+        self.workers.pop(worker.name, None)
+        for endpoint in worker.endpoints:
+            self.by_endpoint.pop(endpoint, None)
+        self.changes += 1
+
     def _start(self, worker: WorkerProcess, now_ns: int) -> None:
+        self._on_start(worker)
         worker.incarnation += 1
         worker.state = "starting"
         worker.ready.clear()
@@ -161,6 +216,7 @@ class Supervisor:
             self._where,
             self._run_folder,
             self._token,
+            self.door(worker),
             self._parent_read,
             worker.work,
             logs.settings(),
@@ -210,7 +266,7 @@ class Supervisor:
     def find(self, address: str) -> tuple[WorkerProcess, str] | None:
         """The worker and endpoint that an address belongs to; None for strangers and past incarnations."""
         endpoint, _, incarnation = address.rpartition("#")
-        worker = self._by_endpoint.get(endpoint)
+        worker = self.by_endpoint.get(endpoint)
         if worker is None or worker.process is None or incarnation != str(worker.incarnation):
             return None
         return worker, endpoint
@@ -225,9 +281,11 @@ class Supervisor:
         exit_code = self._reap(process)
         worker.settle_stats()
         if worker.state == "refused":
+            self._on_gone(worker)
             return
-        if self.phase == "leaving" or worker.said_goodbye or not self._needed(worker):
+        if self.phase == "leaving" or worker.said_goodbye or not worker.wanted or not self._needed(worker):
             worker.state = "gone"
+            self._on_gone(worker)
             return
         worker.deaths += 1
         crashed = exit_code < 0 and -exit_code in CRASH_SIGNALS
@@ -281,8 +339,15 @@ class Supervisor:
                     self._on_lost(worker, f"{worker.name} is not started again: stopping", False)
                 else:
                     self._start(worker, now_ns)
-            elif worker.state == "starting" and worker.incarnation > 1 and now_ns - worker.started_ns > self._start_ns:
-                self.kill_for_hang(worker, now_ns)  # the first start has its deadline in the engine
+            elif not worker.wanted:
+                if worker.process is not None and now_ns > worker.leave_by_ns:
+                    worker.process.kill()
+            elif (
+                worker.state == "starting"
+                and (self.begun or worker.incarnation > 1)
+                and now_ns - worker.started_ns > self._start_ns
+            ):
+                self.kill_for_hang(worker, now_ns)  # the run's own start has its deadline in the engine
             elif worker.state == "ready" and now_ns - min(worker.heard_ns.values()) > self.hang_ns:
                 self.kill_for_hang(worker, now_ns)
 

@@ -38,7 +38,7 @@ class NmsWork:
     """Turn raw outputs into objects."""
 
     models: tuple[ModelSpec, ...]
-    cameras: tuple[CameraSpec, ...]
+    cameras: tuple[tuple[int, CameraSpec], ...]  # with the numbers of their settings
     outputs: dict[str, SharedRing]
     max_batch: dict[str, int]
 
@@ -63,6 +63,7 @@ class WorkerStart:
     where: str  # endpoint of the engine
     run_folder: str
     token: str
+    door: str  # path at which an executor worker takes rings of cameras that join
     parent: Connection  # read end of a pipe that the engine holds open: end of file means that the engine is gone
     work: Work
     logs: LogSettings | None  # None: whoever embeds the engine has set up no logging of ours

@@ -19,6 +19,7 @@ from pipeline.runtime.executor_loop import EXIT_FAILED, run_executors
 from pipeline.runtime.nms_loop import run_nms
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
+from pipeline.transport.ring_door import RingDoor
 from stages.errors import SourceRefused, UserError
 from stages.messages import Hello, Refused, WorkerFailed
 
@@ -37,14 +38,17 @@ def main(start: WorkerStart) -> None:
     threading.Thread(target=_die_with_parent, args=(start.parent, start.run_folder), daemon=True).start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     channel = WorkerChannel(context, start.where, start.addresses[0])
+    door = RingDoor(start.door)
     failed = False
     try:
+        if isinstance(start.work, ExecutorWork):
+            door.open()
         channel.send(Hello(start.token, os.getpid()))
         match start.work:
             case DecodeWork():
                 run_decode(channel, start.work)
             case ExecutorWork():
-                run_executors(context, channel, start, start.work, _last_words)
+                run_executors(context, channel, start, start.work, _last_words, door)
             case NmsWork():
                 run_nms(channel, start.work)
             case ExporterWork():
@@ -58,6 +62,7 @@ def main(start: WorkerStart) -> None:
         channel.send(_last_words(error))
         failed = True
     finally:
+        door.close()
         channel.close()
         context.term()
     sys.stdout.flush()

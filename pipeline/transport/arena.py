@@ -50,6 +50,11 @@ class SharedRing:
         words = np.frombuffer(self._map, np.uint64, slots * _GENERATION_STRIDE)
         self._generations: Any = words[::_GENERATION_STRIDE]
 
+    @property
+    def descriptor(self) -> int:
+        """Of the memory, to hand to another process while this ring is open."""
+        return self._descriptor
+
     @classmethod
     def create(cls, name: str, slots: int, slot_bytes: int) -> SharedRing:
         """Reserve the memory. Raises UserError when the machine has not got it."""

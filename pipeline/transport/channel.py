@@ -31,13 +31,29 @@ def run_folder() -> Path:
     Workers remove it when the engine is killed. What was left by one that was killed before it had a worker is removed
     here: the name tells the process that made it.
     """
-    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108  mkdtemp makes it 0700
-        if not parent or len(os.fsencode(parent)) > _LONGEST_IPC_PATH - 50 or not parent.isprintable():
-            continue
-        _sweep(Path(parent))
+    for parent in _parents():
+        _sweep(parent)
         with contextlib.suppress(OSError):  # not there, not writable, full: the next one
             return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
     raise UserError("no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")
+
+
+def _parents() -> list[Path]:
+    parents = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108  mkdtemp makes it 0700
+    fit = [each for each in parents if each and len(os.fsencode(each)) <= _LONGEST_IPC_PATH - 50 and each.isprintable()]
+    return [Path(each) for each in dict.fromkeys(fit)]
+
+
+def run_folders() -> list[Path]:
+    """Folders of this user's runs that live now."""
+    found: list[Path] = []
+    for parent in _parents():
+        with contextlib.suppress(OSError):
+            for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
+                pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+                if pid.isdecimal() and folder.stat().st_uid == os.getuid() and Path(f"/proc/{pid}").exists():
+                    found.append(folder)
+    return found
 
 
 def _sweep(parent: Path) -> None:

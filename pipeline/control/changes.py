@@ -1,0 +1,78 @@
+"""Owns what has to be done so that the cameras of a run become those of a new configuration. Pure; does none of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stages.camera import CameraSpec
+
+# Frames that are made from now on are made and judged by these; the source stays open.
+IN_PLACE = frozenset(
+    {
+        "confidence",
+        "iou",
+        "classes",
+        "class_agnostic",
+        "nms_groups",
+        "max_objects",
+        "roi",
+        "sample_every",
+        "sample_fps",
+        "max_age_ms",
+        "corrupt",
+    }
+)
+IN_PLACE_LIVE = IN_PLACE | {"keyframes"}  # a recording would have to be read anew from its beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """``change``: in place. ``restart``: that camera alone starts anew. ``remove`` has names, the others have specs."""
+
+    add: tuple[CameraSpec, ...] = ()
+    remove: tuple[str, ...] = ()
+    change: tuple[CameraSpec, ...] = ()
+    restart: tuple[CameraSpec, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.add or self.remove or self.change or self.restart)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every camera that is concerned."""
+        return (*(spec.name for spec in (*self.add, *self.change, *self.restart)), *self.remove)
+
+    def __str__(self) -> str:
+        parts = {
+            "added": [spec.name for spec in self.add],
+            "removed": list(self.remove),
+            "changed": [spec.name for spec in self.change],
+            "restarted": [spec.name for spec in self.restart],
+        }
+        return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names) or "nothing changed"
+
+
+def diff(now: Mapping[str, CameraSpec], wanted: Mapping[str, CameraSpec]) -> Changes:
+    """What turns ``now`` into ``wanted``, both by name."""
+    both = [(now[name], spec) for name, spec in wanted.items() if name in now and now[name] != spec]
+    return Changes(
+        add=tuple(spec for name, spec in wanted.items() if name not in now),
+        remove=tuple(name for name in now if name not in wanted),
+        change=tuple(spec for old, spec in both if in_place(old, spec)),
+        restart=tuple(spec for old, spec in both if not in_place(old, spec)),
+    )
+
+
+def in_place(old: CameraSpec, new: CameraSpec) -> bool:
+    """Whether a camera can go from ``old`` to ``new`` without its source being opened anew."""
+    may = IN_PLACE_LIVE if old.network and new.network else IN_PLACE
+    return differing(old, new) <= may
+
+
+def differing(old: CameraSpec, new: CameraSpec) -> set[str]:
+    """Names of the fields that differ."""
+    return {
+        field.name for field in dataclasses.fields(CameraSpec) if getattr(old, field.name) != getattr(new, field.name)
+    }

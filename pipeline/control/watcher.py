@@ -1,0 +1,135 @@
+"""Owns the thread that looks at a site's files and reads them anew: YAML must never hold up the engine's loop.
+
+It tells what it has read; what is done about it is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from stages.errors import UserError
+
+LOG = logging.getLogger("campipe.control")
+SETTLED_LOOKS = 2  # a file is read when it was found the same so often: an editor may be in the middle of it
+SUFFIXES = (".yaml", ".yml")
+
+T = TypeVar("T")
+Fingerprint = tuple[tuple[str, int, int, int], ...]
+"""Of each file: its path, when it was changed, its size, its inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """What a reading gave: ``content``, or ``problems``. ``token`` is what was given to ``ask``, None for a change."""
+
+    kind: Literal["site", "camera"]
+    content: T | None
+    problems: tuple[str, ...]
+    token: object = None
+
+
+def fingerprint(site: Path, folder: Path | None) -> Fingerprint:
+    """What the site's file and the cameras' files look like from outside; files that can't be seen are left out."""
+    paths = [site]
+    if folder is not None:
+        try:
+            paths += sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
+        except OSError:
+            paths.append(folder / "?")  # the folder itself is gone, which is a change too
+    found: list[tuple[str, int, int, int]] = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+class Watcher(Generic[T]):
+    """Looks each ``every_s`` (0: never) and reads when something has changed, or when asked.
+
+    ``read_site()`` and ``read_camera(path)`` run in the thread; what they raise as UserError becomes ``problems``.
+    ``folder()``: where the cameras' files lie now, None when they are in the site's own file.
+    """
+
+    def __init__(
+        self,
+        site: Path,
+        folder: Callable[[], Path | None],
+        read_site: Callable[[], T],
+        read_camera: Callable[[str], T],
+        *,
+        every_s: float,
+    ) -> None:
+        self._site = site
+        self._folder = folder
+        self._read_site = read_site
+        self._read_camera = read_camera
+        self._every_s = every_s
+        self._asked: queue.SimpleQueue[tuple[str | None, object] | None] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[Read[T]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Start to look. What the files are like at this moment is taken for known."""
+        first = fingerprint(self._site, self._folder())
+        self._thread = threading.Thread(target=self._run, args=(first,), name="campipe-watch", daemon=True)
+        self._thread.start()
+
+    def ask(self, camera_file: str | None, token: object) -> None:
+        """Read the site, or one camera's file, now."""
+        self._asked.put((camera_file, token))
+
+    def told(self) -> list[Read[T]]:
+        """What has been read since the last call; never waits."""
+        found: list[Read[T]] = []
+        while True:
+            try:
+                found.append(self._told.get_nowait())
+            except queue.Empty:
+                return found
+
+    def close(self) -> None:
+        """End the thread; a reading that is under way is not waited for beyond a moment. May be called twice."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._asked.put(None)
+            thread.join(5)
+
+    def _run(self, known: Fingerprint) -> None:
+        seen, looks = known, 0
+        while True:
+            try:
+                asked = self._asked.get(timeout=self._every_s or None)
+            except queue.Empty:
+                now = fingerprint(self._site, self._folder())
+                looks = looks + 1 if now == seen else 1
+                seen = now
+                if now != known and looks >= SETTLED_LOOKS:
+                    known = now
+                    self._told.put(self._read(None, None))
+                continue
+            if asked is None:
+                return
+            path, token = asked
+            if path is None:
+                known = seen = fingerprint(self._site, self._folder())
+            self._told.put(self._read(path, token))
+
+    def _read(self, camera_file: str | None, token: object) -> Read[T]:
+        kind: Literal["site", "camera"] = "site" if camera_file is None else "camera"
+        try:
+            content = self._read_site() if camera_file is None else self._read_camera(camera_file)
+        except UserError as error:
+            return Read(kind, None, error.problems, token)
+        except Exception as error:  # a thread that ends would leave every later change unseen
+            LOG.exception("the site can't be read")
+            return Read(kind, None, (f"{type(error).__name__}: {error}",), token)
+        return Read(kind, content, (), token)

@@ -1,0 +1,38 @@
+"""Owns what the log says of a camera's connection: each change once, not each of a thousand tries. Decides nothing else."""
+
+from __future__ import annotations
+
+import logging
+
+from stages.messages import LinkChanged
+
+LOG = logging.getLogger("campipe.link")
+REMIND_EVERY = 100  # tries: a camera that is dead for days is not forgotten, and does not fill the disk
+
+
+class LinkLog:
+    """Remembers what was said last of each camera."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def note(self, message: LinkChanged) -> None:
+        """Log the change, if it is one."""
+        if message.state == "connecting":
+            return  # what comes of it is told in a moment
+        known = self._last.get(message.camera)
+        news = (message.state, message.cause)
+        if message.state == "streaming":
+            if known is not None:
+                del self._last[message.camera]
+                LOG.info("camera %s: streams again", message.camera)
+            return
+        if known == news and message.attempt % REMIND_EVERY:
+            return
+        self._last[message.camera] = news
+        level = logging.ERROR if message.state == "failed" else logging.WARNING
+        LOG.log(level, "camera %s: %s (%s): %s", message.camera, message.state, message.cause, message.detail)
+
+    def forget(self, camera: str) -> None:
+        """The camera has left."""
+        self._last.pop(camera, None)
