@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 from pipeline.control.protocol import MAX_ANSWER_BYTES, SITE_NAME, Answer, Malformed, Request, answer_in, body_length
@@ -11,6 +12,7 @@ from pipeline.transport.channel import run_folders
 from stages.errors import CampipeError, UserError
 
 CONNECT_S = 5.0
+RETRY_S = 0.02
 READ_BYTES = 1 << 16
 
 
@@ -40,9 +42,8 @@ def find_socket(site: str | None) -> Path:
 def ask(path: Path, request: Request, timeout_s: float) -> Answer:
     """The answer of the run that listens at ``path``. Raises UserError if nobody does, CampipeError without answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(CONNECT_S)
         try:
-            connection.connect(str(path))
+            _connect(connection, path)
         except OSError as error:
             reason = error.strerror or "no answer"
             raise UserError(f"{path}: nobody can be asked there ({reason}); is that campipe still running?") from None
@@ -56,6 +57,21 @@ def ask(path: Path, request: Request, timeout_s: float) -> Answer:
             raise CampipeError(f"no answer within {timeout_s:g} s; what was asked may still be done") from None
         except (OSError, Malformed) as error:
             raise CampipeError(f"the answer did not come whole: {error or 'the connection was closed'}") from None
+
+
+def _connect(connection: socket.socket, path: Path) -> None:
+    """Connect, waiting for a place while many others try to."""
+    connection.settimeout(CONNECT_S)
+    deadline = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            connection.connect(str(path))
+        except BlockingIOError:  # its queue is full
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+        else:
+            return
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -37,12 +37,12 @@ class Read(Generic[T]):
 def fingerprint(site: Path, folder: Path | None) -> Fingerprint:
     """What the site's file and the cameras' files look like from outside; files that can't be seen are left out."""
     paths = [site]
+    found: list[tuple[str, int, int, int]] = []
     if folder is not None:
         try:
             paths += sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
         except OSError:
-            paths.append(folder / "?")  # the folder itself is gone, which is a change too
-    found: list[tuple[str, int, int, int]] = []
+            found.append((str(folder), 0, 0, 0))  # the folder itself is gone, which is a change too
     for path in paths:
         try:
             status = path.stat()

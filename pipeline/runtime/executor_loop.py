@@ -25,6 +25,7 @@ def run_executors(
     channel: WorkerChannel,
     start: WorkerStart,
     work: ExecutorWork,
+    *,
     last_words: Callable[[BaseException], WorkerFailed],
     door: RingDoor,
 ) -> None:

@@ -355,7 +355,7 @@ class Fleet:
         self._untold = not complete
         present = {name for name, _, _ in facts.values()}
         for pushed in self._pushed.values():
-            pushed &= present
+            pushed.intersection_update(present)
 
     def _push(self, worker: WorkerProcess, refused: list[str], camera: str) -> bool:
         ring = self._rings.frames[camera]

@@ -1,4 +1,4 @@
-"""Owns what the log says of a camera's connection: each change once, not each of a thousand tries. Decides nothing else."""
+"""Owns what the log says of a camera's connection: each change once, not each of a thousand tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what the engine's loop sleeps on: the workers' socket, their sentinels, the pipe that wakes it. Decides nothing."""
+"""Owns what the engine's loop sleeps on: the workers' socket, their sentinels, the pipe that wakes it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def main(start: WorkerStart) -> None:
             case DecodeWork():
                 run_decode(channel, start.work)
             case ExecutorWork():
-                run_executors(context, channel, start, start.work, _last_words, door)
+                run_executors(context, channel, start, start.work, last_words=_last_words, door=door)
             case NmsWork():
                 run_nms(channel, start.work)
             case ExporterWork():

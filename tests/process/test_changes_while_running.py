@@ -1,0 +1,295 @@
+"""Cameras of a running site are added, removed, paused, changed: real processes, looping clips, the real socket."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline.commands.run import make_desk
+from pipeline.config import load_site, resolve
+from pipeline.control import client
+from pipeline.control.protocol import Answer, Request
+from pipeline.engine import Engine
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.planning import make_plan
+from pipeline.report import RunReport
+from stages.messages import Detections, Status
+from stages.sinks.collect import CollectSink
+
+SITE = """
+cameras: cameras
+devices: [{device: "canned:0", executors: 2, options: {service_ms: 4, objects: 3}}]
+batch: {max_batch: 2}
+publish: off
+limits: {restarts: 50}
+"""
+DEADLINE_S = 30.0
+
+
+class LiveSite:
+    """A site of looping recordings that runs in a thread."""
+
+    def __init__(self, folder: Path, clip: Path) -> None:
+        self.folder = folder
+        self.clip = clip
+        self.sink = CollectSink()
+        self.snapshot: EngineSnapshot | None = None
+        self.report: RunReport | None = None
+        self.engine: Engine
+        self.thread: threading.Thread
+        self.site = folder / "site.yaml"
+        self.site.write_text(SITE)
+        (folder / "cameras").mkdir()
+
+    def camera(self, name: str, text: str = "", *, folder: str = "cameras") -> Path:
+        """Write a camera's file, whole or not at all."""
+        path = self.folder / folder / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(f"source: {{url: {self.clip}, loop: true, pace: realtime}}\n{text}")
+        new.rename(path)
+        return path
+
+    def start(self) -> None:
+        site = load_site(self.site, may_be_empty=True)
+        resolved = resolve(site)
+        desk = make_desk(str(self.site), [], site, resolved)
+        self.engine = Engine(make_plan(resolved), [self.sink], self._keep, 20, desk=desk)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        self.until(lambda: self.engine.dispatcher.gates_open)
+
+    def _run(self) -> None:
+        self.report = self.engine.run()
+
+    def _keep(self, snapshot: EngineSnapshot) -> None:
+        self.snapshot = snapshot
+
+    def until(self, true: Callable[[], object], what: str = "") -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not true():
+            assert self.thread.is_alive(), "the run has ended"
+            assert time.monotonic() < deadline, f"it did not come to it: {what}"
+            time.sleep(0.01)
+
+    def ask(self, do: str, **more: str) -> Answer:
+        return client.ask(client.find_socket(str(self.site)), Request(do=do, **more), 30)  # type: ignore[arg-type]
+
+    def frames(self, camera: str, since: int = 0) -> list[Detections]:
+        return [m for m in self.sink.messages[since:] if isinstance(m, Detections) and m.camera == camera]
+
+    def statuses(self, camera: str) -> list[tuple[str, str]]:
+        return [(m.state, m.cause) for m in self.sink.messages if isinstance(m, Status) and m.camera == camera]
+
+    def plays(self, *cameras: str) -> None:
+        """Each of them publishes something from now on."""
+        since = len(self.sink.messages)
+        self.until(lambda: all(self.frames(camera, since) for camera in cameras), f"{cameras} play")
+
+    def worker(self, name: str) -> Any:
+        assert self.snapshot is not None
+        return next((w for w in self.snapshot.workers if w.name == name), None)
+
+    def end(self) -> RunReport:
+        self.engine.request_stop("test")
+        self.thread.join(30)
+        assert not self.thread.is_alive(), "the run did not end"
+        assert self.report is not None
+        for name, camera in self.report.cameras.items():
+            assert camera.exact, name
+            assert camera.ledger.in_flight == 0, name
+            told = [(m.epoch, m.seq) for m in self.frames(name)]
+            assert told == sorted(set(told)), f"{name}: twice, or out of order"
+            assert camera.ledger.published == len(told), name
+        return self.report
+
+
+@pytest.fixture
+def site(tmp_path: Path, media_dir: Path) -> Iterator[LiveSite]:
+    made = LiveSite(tmp_path, media_dir / "street.mp4")
+    yield made
+    if made.thread.is_alive():
+        made.engine.request_stop("cleanup")
+        made.engine.request_stop("cleanup")
+        made.thread.join(20)
+
+
+def test_everything_that_ctl_can_do_while_the_other_camera_feels_nothing(site: LiveSite) -> None:
+    site.camera("stays")
+    site.camera("comes")
+    site.start()
+    site.plays("stays", "comes")
+    before = len(site.sink.messages)
+
+    assert site.ask("pause", camera="comes").text == ["camera comes is paused"]
+    site.until(lambda: site.statuses("comes")[-1] == ("paused", "paused"))
+    paused = site.frames("comes")[-1]
+    assert site.ask("pause", camera="comes").text == ["camera comes is paused already"]
+    status = site.ask("status").status
+    assert status is not None
+    assert {c["name"]: c["state"] for c in status["cameras"]} == {"stays": "streaming", "comes": "paused"}
+
+    assert site.ask("resume", camera="comes").ok
+    site.plays("comes")
+    assert site.statuses("comes")[-1] == ("started", "resumed")
+    after = next(m for m in site.frames("comes") if (m.epoch, m.seq) > (paused.epoch, paused.seq))
+    assert (after.epoch, after.seq) == (paused.epoch, paused.seq + 1), "a recording goes on at the next frame"
+
+    assert site.ask("remove", camera="comes").ok
+    site.until(lambda: site.statuses("comes")[-1] == ("ended", "removed"))
+    site.until(lambda: site.worker("decode/comes") is None)
+    epoch = site.frames("comes")[-1].epoch
+    assert not site.ask("remove", camera="comes").ok
+    assert not site.ask("pause", camera="nobody").ok
+    reloaded = site.ask("reload")
+    assert reloaded.text == ["nothing changed"], "what was removed by hand stays away until its file changes"
+
+    added = site.ask("add", file=str(site.folder / "cameras" / "comes.yaml"))
+    assert added.text == ["added comes"], added
+    site.plays("comes")
+    assert site.frames("comes")[-1].epoch > epoch
+    elsewhere = site.camera("third", "confidence: 0.9\n", folder="elsewhere")
+    assert site.ask("add", file=str(elsewhere)).ok
+    site.plays("third")
+    again = site.ask("add", file=str(elsewhere))
+    assert not again.ok
+    assert "already" in again.text[0]
+    missing = site.ask("add", file=str(site.folder / "nothing.yaml"))
+    assert not missing.ok
+
+    seqs = [(m.epoch, m.seq) for m in site.frames("stays", before)]
+    report = site.end()
+    for (epoch_a, a), (epoch_b, b) in itertools.pairwise(seqs):
+        assert (epoch_b == epoch_a and b == a + 1) or (epoch_b == epoch_a + 1 and b == 0), "the other lost a frame"
+    assert report.cameras["stays"].ledger.dropped == {}
+    assert report.exit_status == 0, report.problems
+
+
+def test_edited_files_take_effect_and_bad_ones_change_nothing(site: LiveSite, caplog: pytest.LogCaptureFixture) -> None:
+    site.camera("one", "confidence: 0.01\n")
+    site.camera("two")
+    site.start()
+    site.plays("one", "two")
+    decoder = site.worker("decode/one").pid
+
+    site.camera("one", "confidence: 1.0\n")  # in place: nothing of the made-up device is so sure
+    site.until(lambda: site.frames("one")[-1].objects == [], "the new threshold")
+    assert site.worker("decode/one").pid == decoder, "the worker was not replaced"
+    assert ("reconnecting", "reloaded") not in site.statuses("one")
+
+    site.camera("one", "confidence: 7\n")
+    site.until(lambda: "confidence" in caplog.text, "the refusal")
+    status = site.ask("status").status
+    assert status is not None
+    assert any("confidence" in problem for problem in status["problems"])
+    refused = site.ask("reload")
+    assert not refused.ok
+    assert "one.yaml" in refused.text[0]
+    site.camera("new", "model: no-such-model\n")
+    site.camera("one", "confidence: 1.0\n")
+    assert not site.ask("reload").ok
+    site.plays("one", "two")
+    assert set(site.engine.dispatcher.cameras) == {"one", "two"}
+
+    site.camera("new", "confidence: 0.2\n")
+    (site.folder / "cameras" / "two.yaml").unlink()
+    site.until(lambda: {"one", "new"} == set(site.engine.dispatcher.cameras), "the files' doing")
+    site.plays("one", "new")
+    status = site.ask("status").status
+    assert status is not None
+    assert status["problems"] == []
+
+    since = len(site.sink.messages)
+    path = site.folder / "cameras" / "one.yaml"
+    path.write_text(f"source: {{url: {site.clip}, loop: true, pace: realtime, max_frames: 100000}}\n")
+    site.until(lambda: ("reconnecting", "reloaded") in site.statuses("one"), "its restart")
+    epoch = max(m.epoch for m in site.frames("one"))
+    site.until(lambda: site.frames("one") and site.frames("one")[-1].epoch > epoch, "a new epoch")
+    assert site.worker("decode/one").pid != decoder
+    assert len(site.frames("new", since)) > 3
+    report = site.end()
+    assert set(report.cameras) == {"one", "two", "new"}
+    assert report.cameras["two"].cause == "removed"
+
+
+def test_a_run_without_cameras_waits_for_them(site: LiveSite) -> None:
+    site.start()
+    time.sleep(0.3)
+    assert site.thread.is_alive()
+    site.camera("late")
+    site.plays("late")
+    assert site.ask("remove", camera="late").ok
+    site.until(lambda: not site.engine.dispatcher.cameras)
+    time.sleep(0.3)
+    assert site.thread.is_alive(), "it waits again"
+    assert site.end().exit_status == 0
+
+
+@pytest.mark.parametrize("kind", ["executor", "nms"])
+def test_workers_that_die_know_the_present_cameras_again(site: LiveSite, kind: str) -> None:
+    site.camera("one")
+    site.start()
+    site.plays("one")
+    site.camera("two")
+    assert site.ask("reload").text == ["added two"]
+    site.plays("two")
+    name = "executor/canned:0" if kind == "executor" else "nms/0"
+    pid = site.worker(name).pid
+    os.kill(pid, signal.SIGKILL)
+    site.camera("three")  # while it starts
+    assert site.ask("reload").ok
+    site.until(lambda: site.worker(name).pid != pid and site.worker(name).state == "ready")
+    site.plays("one", "two", "three")
+    site.ask("remove", camera="one")
+    report = site.end()
+    for camera in report.cameras.values():
+        assert set(camera.ledger.dropped) <= {"removed"}, "recordings lose nothing"
+
+
+def figures(pids: list[int]) -> tuple[int, int, int]:
+    """Descriptors, threads and maps of campipe's memory of these processes."""
+    found = [0, 0, 0]
+    for pid in pids:
+        process = psutil.Process(pid)
+        found[0] += process.num_fds()
+        found[1] += process.num_threads()
+        found[2] += Path(f"/proc/{pid}/maps").read_text().count("memfd:campipe")
+    return found[0], found[1], found[2]
+
+
+def test_cameras_that_come_and_go_leave_nothing_behind(site: LiveSite) -> None:
+    rounds = int(os.environ.get("CAMPIPE_ADD_REMOVE", "20"))
+    site.camera("stays")
+    extra = site.camera("guest", "sampling: {fps: 5}\n", folder="elsewhere")
+    site.start()
+    site.plays("stays")
+
+    def once() -> None:
+        assert site.ask("add", file=str(extra)).ok
+        site.plays("guest")
+        assert site.ask("remove", camera="guest").ok
+        site.until(lambda: site.worker("decode/guest") is None and site.engine._supervisor.departed)
+        site.until(lambda: "guest" not in site.engine.dispatcher.cameras)
+        time.sleep(0.05)
+
+    once()
+    once()
+    pids = [os.getpid(), site.worker("executor/canned:0").pid, site.worker("nms/0").pid]
+    before = figures(pids)
+    children = len(psutil.Process().children(recursive=True))
+    for _ in range(rounds):
+        once()
+    after = figures(pids)
+    print(f"{rounds} cameras came and left: descriptors, threads, maps {before} -> {after}")
+    assert [b - a for a, b in zip(before, after, strict=True)] <= [1, 0, 0]
+    assert len(psutil.Process().children(recursive=True)) == children
+    site.end()
