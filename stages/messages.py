@@ -146,7 +146,9 @@ class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
     """To a decode worker, in answer to its Hello: where to go on. All zero for a first start.
 
     ``epoch`` and ``next_seq`` name the first frame wanted, ``decoded`` and ``sampled_out`` are the totals so far.
-    ``delay_ms``: a live source waits so long before it connects, so that not all connect at once.
+    ``delay_ms``: a live source waits so long before it connects, so that not all connect at once. ``read``: so many
+    frames of this epoch of a recording were read before, sampled out or not; -1: as ``next_seq`` says, for its sampling
+    was the same all the time.
     """
 
     epoch: int
@@ -154,6 +156,7 @@ class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
     decoded: int
     sampled_out: int
     delay_ms: int = 0
+    read: int = -1
 
 
 class StreamStarted(Internal, tag="started", frozen=True, array_like=True, gc=False):

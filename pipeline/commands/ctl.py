@@ -87,15 +87,19 @@ def _request(action: str, subject: str | None) -> Request:
 def _lines(answer: Answer) -> list[str]:
     if answer.status is None:
         return answer.text
+    from pipeline.observe.figures import causes, duration, plural
+
     status: dict[str, Any] = answer.status
     cameras = status["cameras"]
     widest = max([len(camera["name"]) for camera in cameras], default=0)
-    lines = [f"{status['site']}: up {status['uptime_s']:.0f} s, {len(cameras)} cameras"]
+    up = duration(status["uptime_s"])
+    lines = [f"{status['site']}: up {up}, {plural(len(cameras), 'camera')}"]
     for camera in cameras:
         figures = f"{camera['fps_out']:6.1f} frames/s  {camera['published']} published"
-        dropped = sum(camera["dropped"].values())
+        dropped = causes(camera["dropped"])
         lines.append(
-            f"  {camera['name']:<{widest}}  {camera['state']:<12} {figures}, {dropped} dropped"
+            f"  {camera['name']:<{widest}}  {camera['state']:<12} {figures}"
+            + (f", dropped: {dropped}" if dropped else "")
             + (f"  ({camera['detail']})" if camera["detail"] else "")
         )
     lines += [f"not in use: {problem}" for problem in status.get("problems", ())]

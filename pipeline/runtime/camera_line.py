@@ -82,6 +82,8 @@ class CameraLine:
         self.kept: dict[int, CameraSpec] = {0: spec}  # specs that frames under way may have been made with
         self._newest_settings = 0  # that a frame has named
         self._resumed = self._told_paused = False
+        self._decoded_before = 0  # when this epoch began
+        self._sampling_changed = False  # within this epoch
         self._past_classes: Counter[str] = Counter()  # of models that it had before
 
     @property
@@ -130,7 +132,14 @@ class CameraLine:
         if self.spec.network and self.started is not None:
             # what a camera sent while nobody read is gone, so its stream starts anew: a new epoch
             return Begin(self.epoch + 1, 0, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
-        return Begin(self.epoch, self.next_seq, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
+        read = self.ledger.decoded - self._decoded_before if self._sampling_changed else -1
+        sampled_out = self.ledger.entry().dropped.get("sampling", 0)
+        return Begin(self.epoch, self.next_seq, self.ledger.decoded, sampled_out, read=read)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.epoch, self.next_seq = epoch, 0
+        self._decoded_before = self.ledger.decoded
+        self._sampling_changed = False
 
     def grant_all(self) -> list[int]:
         """Every slot that no frame holds, for a worker that has just started."""
@@ -176,7 +185,7 @@ class CameraLine:
         self.started = message
         self.clock = message.clock
         if message.epoch > self.epoch:
-            self.epoch, self.next_seq = message.epoch, 0
+            self._begin_epoch(message.epoch)
         detail = f"{message.width}x{message.height} {message.codec} {message.fps:.4g} fps"
         self._notice("started", cause, detail, time_ns)
 
@@ -201,7 +210,7 @@ class CameraLine:
         self.decode_errors += message.decode_errors
         if not message.last:
             # a worker that dies now goes on with the next epoch: the end of this one is counted
-            self.epoch, self.next_seq = message.epoch + 1, 0
+            self._begin_epoch(message.epoch + 1)
         else:
             self.end = message
             self.hold = self.hold if self.hold in {"restarting", "removed"} else ""
@@ -234,7 +243,7 @@ class CameraLine:
     def go_on_from(self, past: CameraLine) -> None:
         """A camera of this name was removed before: its counts go on, and no seq comes twice."""
         self.ledger = past.ledger
-        self.epoch, self.next_seq = past.epoch + 1, 0
+        self._begin_epoch(past.epoch + 1)
         self.settings = past.settings + 1
         self.kept = {self.settings: self.spec}
         self.decode_errors, self.corrupt = past.decode_errors, past.corrupt
@@ -245,7 +254,9 @@ class CameraLine:
     def change(self, spec: CameraSpec) -> None:
         """Frames that are made from now on are judged by ``spec``; those under way by what they were made with."""
         self.settings += 1
-        self.spec = spec
+        before, self.spec = self.spec, spec
+        sampling = (before.sample_every, before.sample_fps) != (spec.sample_every, spec.sample_fps)
+        self._sampling_changed = self._sampling_changed or sampling
         under_way = [item.settings for item in self.order if isinstance(item, Frame) and not item.settled]
         oldest = min([self._newest_settings, self.settings, *(number for number in under_way if number is not None)])
         self.kept[self.settings] = spec
@@ -255,7 +266,7 @@ class CameraLine:
     def start_over(self, spec: CameraSpec, model: ModelSpec, slots: int) -> None:
         """The same camera from another source or for another model: a new epoch, its counts go on."""
         if self.started is not None or self.next_seq:
-            self.epoch, self.next_seq = self.epoch + 1, 0
+            self._begin_epoch(self.epoch + 1)
         self._past_classes = Counter(self.classes)
         self.class_counts.clear()
         self.model, self.slots = model, slots

@@ -29,7 +29,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
     begin = channel.receive(BEGIN_TIMEOUT_MS)
     if not isinstance(begin, Begin):
         return
-    resume = ResumePoint(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out)
+    resume = ResumePoint(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out, begin.read)
     stage = stage_of(
         work.camera,
         work.model,

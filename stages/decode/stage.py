@@ -27,12 +27,16 @@ FRAMES_PER_STEP = 32  # read in one step at most, so that a stop is heard while 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a lost stage stopped: ``epoch`` and the seq after the last one told; totals of its last message."""
+    """Where a lost stage stopped: ``epoch`` and the seq after the last one told; totals of its last message.
+
+    ``read``: frames of that epoch up to its last message, where the sampling was changed in between; -1: it was not.
+    """
 
     epoch: int = 0
     next_seq: int = 0
     decoded: int = 0
     sampled_out: int = 0
+    read: int = -1
 
 
 class Decode:
@@ -67,7 +71,8 @@ class Decode:
         self._seq = start.next_seq
         self._decoded = start.decoded
         self._sampled_out = start.sampled_out
-        self._skip = start.next_seq  # wanted frames that the lost stage has told already
+        self._skip = start.next_seq if start.read < 0 else 0  # wanted frames that the lost stage has told already
+        self._reread = max(start.read, 0)  # or else: frames of any kind that it has accounted for
         self._sampler = Sampler(camera.sample_every, camera.sample_fps)
         self._passed = 0  # frames sampled out since the last message
         self._ahead: SourceFrame | None = None  # read, not due yet
@@ -97,7 +102,7 @@ class Decode:
         """0: call ``step``. n > 0: nothing is due for n nanoseconds. None: nothing to do until a slot is granted."""
         if self.done:
             return None
-        if self._skip or self._limit_reached():
+        if self._skip or self._reread or self._limit_reached():
             return 0
         if not self._slots.free and not self._camera.live:
             return None
@@ -122,7 +127,10 @@ class Decode:
                     return self._next_epoch(source)
                 self._last_pts_ns = frame.pts_ns
                 cause = self._unfit(frame)
-                if not cause and not self._sampler.keep(frame.pts_ns):
+                wanted = bool(cause) or self._sampler.keep(frame.pts_ns)
+                if self._reread:
+                    self._reread -= 1
+                elif not wanted:
                     self._passed += 1
                 elif self._skip:
                     self._skip -= 1
@@ -173,7 +181,8 @@ class Decode:
 
     def _limit_reached(self) -> bool:
         limit = self._camera.max_frames
-        return limit is not None and not self._skip and self._ahead is None and self._decoded + self._passed >= limit
+        skips = self._skip or self._reread
+        return limit is not None and not skips and self._ahead is None and self._decoded + self._passed >= limit
 
     def _count_passed(self) -> None:
         """Frames sampled out after the last one that was told."""
@@ -250,7 +259,7 @@ class Decode:
         self._close_source()
         self._epoch += 1
         self._seq = 0
-        self._skip = 0
+        self._skip = self._reread = 0
         self._sampler = Sampler(self._camera.sample_every, self._camera.sample_fps)
         try:
             return [ended, self._open_source()]
