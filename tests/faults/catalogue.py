@@ -30,6 +30,7 @@ class Fault:
     lasts_s: float = 2.5
     notice_s: float = 8.0
     new_size: bool = False
+    flags: bool = False  # pictures are marked corrupt
     marks: tuple[str, ...] = field(default=())  # "long": only in the soak
 
 
@@ -127,9 +128,11 @@ FAULTS = (
     # pictures
     Fault("no keyframe", _mishap(cut=True, keyframes=False), ("no_keyframe",)),
     Fault("no parameter sets", _mishap(cut=True, parameter_sets=False, sprop=False), ("no_keyframe", "corrupt")),
-    Fault("sound without pictures", _sound_alone, ("no_picture",)),
-    Fault("all packets corrupt", _mishap(cut=True, garbage_every=1), ("corrupt", "no_picture", "no_keyframe")),
-    Fault("each 5th packet corrupt", _mishap(cut=False, garbage_every=5), ()),
+    Fault("sound without pictures", _sound_alone, ("no_picture", "timeout")),
+    Fault("nothing but noise", _mishap(cut=True, garbage_every=1), ("corrupt", "no_picture", "no_keyframe", "timeout")),
+    Fault("all pictures damaged", _mishap(cut=False, damage_every=1), (), flags=True),
+    Fault("each 4th packet damaged", _mishap(cut=False, damage_every=4), (), flags=True),
+    Fault("each 5th packet noise", _mishap(cut=False, garbage_every=5), ()),
     Fault("5 % of packets lost", _mishap(cut=False, drop_percent=5.0), ()),
     Fault("packets twice", _mishap(cut=False, duplicate_every=3), ()),
     Fault("resolution change", _mishap(cut=False, variant="small"), (), new_size=True),

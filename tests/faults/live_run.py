@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ import psutil
 import zmq
 from faults.canary import found_in
 
+from pipeline.control.client import ask
+from pipeline.control.protocol import Answer, Request
 from stages.messages import Detections, Heartbeat, Status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +62,15 @@ class Footprint:
     threads: int
     descriptors: int
     memory_bytes: int  # private, that is USS
-    shared_bytes: int  # what /dev/shm or memfds hold, as mapped by the engine
+
+    def grown(self, before: Footprint, memory_bytes: int) -> list[str]:
+        """What there is more of than before; of memory, by more than ``memory_bytes``."""
+        names = ("processes", "threads", "descriptors")
+        more = [f"{name} {getattr(before, name)} -> {getattr(self, name)}" for name in names]
+        problems = [text for text, name in zip(more, names, strict=True) if getattr(self, name) > getattr(before, name)]
+        if self.memory_bytes > before.memory_bytes + memory_bytes:
+            problems.append(f"memory {before.memory_bytes / 2**20:.1f} -> {self.memory_bytes / 2**20:.1f} MB")
+        return problems
 
     def __str__(self) -> str:
         memory = f"{self.memory_bytes / 2**20:.1f} MB"
@@ -84,6 +95,7 @@ class LiveRun:
     ) -> None:
         self.folder = folder
         self.address = f"tcp://127.0.0.1:{free_port()}"
+        self.figures = f"127.0.0.1:{free_port()}"
         self.cameras_folder = folder / "cameras"
         self._cameras = cameras
         self._settings = settings
@@ -114,6 +126,8 @@ class LiveRun:
             "cameras": "cameras",
             "devices": {"device": "canned:0", "options": {"objects": 1, "copies": "none"}},
             "publish": {"bind": self.address, "trace": True},
+            "observe": {"listen": self.figures},
+            "control": {"socket": str(self.folder / "ctl")},
             "sinks": [{"jsonl": {"path": "out.jsonl", "status": True}}],
         } | self._settings
         (self.folder / "site.yaml").write_text(json.dumps(site))
@@ -189,21 +203,42 @@ class LiveRun:
             pass
         return [each for each in self._family.values() if _alive(each)]
 
-    def workers(self, kind: str) -> list[int]:
-        """Pids of workers by kind (decode, executor, nms …), as the log names them when they start."""
-        assert self.process is not None
-        pids = []
-        for each in self.family():
-            try:
-                if re.search(rf"\b{kind}\b", " ".join(each.cmdline()) + " " + each.name()):
-                    pids.append(each.pid)
-            except psutil.Error:
-                continue
-        return pids
+    def ask(self, do: Any, camera: str = "", file: str = "") -> Answer:
+        """One request to the control socket."""
+        return ask(self.folder / "ctl", Request(do=do, camera=camera, file=file), 30.0)
 
-    def footprint(self) -> Footprint:
-        """Of all processes now."""
-        threads = descriptors = memory = shared = processes = 0
+    def status(self) -> dict[str, Any]:
+        """The engine's own snapshot."""
+        answer = self.ask("status")
+        assert answer.status is not None
+        return answer.status
+
+    def workers(self, kind: str) -> list[int]:
+        """Pids of the workers of a kind (decode, executor, nms, observe) that are ready."""
+        workers = self.status()["workers"]
+        return [each["pid"] for each in workers if each["kind"] == kind and each["state"] == "ready" and each["pid"]]
+
+    def pages(self) -> str:
+        """What it shows to watchdogs, to Prometheus, and on the control socket."""
+        shown = json.dumps(self.status(), default=str)
+        for page in ("metrics", "healthz", "livez"):
+            try:
+                with urllib.request.urlopen(f"http://{self.figures}/{page}", timeout=10) as answer:
+                    shown += answer.read().decode()
+            except urllib.error.HTTPError as error:  # a red health is told as 503
+                shown += error.read().decode()
+        return shown
+
+    def footprint(self, samples: int = 8, every_s: float = 0.15) -> Footprint:
+        """Of all processes: the least of some samples, for connections and their threads come and go."""
+        found = []
+        for _ in range(samples):
+            found.append(self._footprint_now())
+            time.sleep(every_s)
+        return Footprint(*(min(getattr(each, name) for each in found) for name in Footprint.__slots__))
+
+    def _footprint_now(self) -> Footprint:
+        threads = descriptors = memory = processes = 0
         for each in self.family():
             try:
                 info = each.memory_full_info()
@@ -213,8 +248,7 @@ class LiveRun:
                 continue
             processes += 1
             memory += info.uss
-            shared = max(shared, info.shared)
-        return Footprint(processes, threads, descriptors, memory, shared)
+        return Footprint(processes, threads, descriptors, memory)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

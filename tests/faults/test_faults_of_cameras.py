@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from faults.canary import CANARY, USER
+from faults.canary import CANARY, USER, found_in
 from faults.catalogue import SHORT, Fault
 from faults.live_run import LiveRun
 from faults.servers.process import ServerProcess
@@ -72,8 +72,9 @@ def measure(run: LiveRun, victims: list[Victim], late: Victim, server: ServerPro
     during = (began_s, time.monotonic())
     healths = [health(run, name, quiet, during) for name in HEALTHY]
     all_back_s = lose_all(run, [*victims, late], server)
+    leaks = found_in(run.pages())
     report = run.stop()
-    leaks = run.leaks + run.leaks_in_files()
+    leaks += run.leaks + run.leaks_in_files()
     wrong = {name: disorder(run.frames_of(name)) for name in [*names, *HEALTHY]}
     return Suite(outcomes, absent_s, healths, all_back_s, report, leaks, run.left_behind(), wrong)
 

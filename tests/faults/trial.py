@@ -91,6 +91,8 @@ def _goes_on(run: LiveRun, victim: Victim, outcome: Outcome, began_s: float) -> 
         outcome.problems.append(f"lost: {lost[0].cause}, {lost[0].detail}")
     if len(frames) < STEADY_FRAMES:
         outcome.problems.append(f"only {len(frames)} frames in {outcome.fault.lasts_s:g} s")
+    if outcome.fault.flags and not any(seen.corrupt for seen in frames):
+        outcome.problems.append("no picture is marked corrupt")
     if outcome.fault.new_size and len({seen.size for seen in frames}) < 2:
         outcome.problems.append(f"no new size: {frames[-1].size if frames else None}")
 

@@ -31,6 +31,7 @@ class Mishaps:
     parameter_sets: bool = True  # SPS and PPS with each keyframe
     drop_percent: float = 0.0  # of RTP packets
     garbage_every: int = 0  # each n-th RTP packet holds noise
+    damage_every: int = 0  # each n-th RTP packet holds noise behind its first bytes, as after errors of bits
     duplicate_every: int = 0  # each n-th RTP packet is sent twice
     variant: str = "main"  # which of the path's streams, from its next keyframe on
     burst: bool = False  # as fast as the client takes it

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from faults.servers import rtp
-from faults.servers.elementary import AccessUnit, ElementaryStream
+from faults.servers.elementary import PPS, SPS, AccessUnit, ElementaryStream
 from faults.servers.mishaps import Mishaps
 
 Send = Callable[[str, bytes], Awaitable[None]]  # track ("video", "video/rtcp", "audio" …), packet
@@ -20,6 +20,8 @@ LATE_S = 0.5  # further behind (the client does not read), pictures are left out
 REPORT_EVERY_S = 1.0
 STALLED_LOOK_S = 0.02
 AUDIO_STEP_S = 0.02
+UNDAMAGED_BYTES = 4  # heads of NAL unit and fragment, so that it still looks like a picture
+HEADS = (SPS, PPS)
 
 
 @dataclass
@@ -123,6 +125,8 @@ class Player:
             self._sequence += 1
             if random.random() * 100 < mishaps.drop_percent:
                 continue
+            if mishaps.damage_every and self._packets % mishaps.damage_every == 0 and payload[0] & 31 not in HEADS:
+                payload = payload[:UNDAMAGED_BYTES] + os.urandom(max(len(payload) - UNDAMAGED_BYTES, 0))  # noqa: PLW2901
             noisy = mishaps.garbage_every and self._packets % mishaps.garbage_every == 0
             packet = rtp.packet(
                 os.urandom(len(payload)) if noisy else payload,

@@ -1,0 +1,39 @@
+"""kill -9 and kill -STOP of each kind of worker and of the whole tree while cameras send: replaced, counted, clean."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from faults.kills import CAMERAS, KINDS, kill_tree, live_site, strike
+from faults.trial import disorder
+
+TIMES = 2
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+FIRST = {signal.SIGKILL: KINDS, signal.SIGSTOP: KINDS[:3]}
+
+
+@pytest.mark.timeout(240)
+def test_every_kind_of_worker_is_replaced_whatever_ends_it(tmp_path: Path) -> None:
+    with live_site(tmp_path) as run:
+        blows = [strike(run, kind, number) for number in SIGNALS for kind in FIRST[number] for _ in range(TIMES)]
+        for blow in blows:
+            print(blow)
+        wrong = [each for name in CAMERAS for each in disorder(run.frames_of(name))]
+        report = run.stop()
+        assert not wrong
+        for blow in blows:
+            assert blow.others_gap_s is None or blow.others_gap_s < 2.0, blow
+        for name, camera in report["cameras"].items():
+            assert camera["exact"], name
+            assert camera["ledger"]["in_flight"] == 0
+        assert sum(stage["restarts"] for stage in report["stages"].values()) >= len(blows) - TIMES
+        assert not run.leaks + run.leaks_in_files()
+        assert not run.left_behind()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_nothing_is_left_of_a_tree_that_is_killed(number: signal.Signals, tmp_path: Path) -> None:
+    with live_site(tmp_path) as run:
+        assert not kill_tree(run, number)
