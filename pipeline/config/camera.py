@@ -57,7 +57,7 @@ class SourceConfig(Section):
     )
     track: Annotated[int | Auto, auto_or(0, 63)] = Field(
         default="auto",
-        description="Which video track to play, counted from 0 among the video tracks. auto: the best one.",
+        description="Which video track to play, counted from 0 among the video tracks. auto: the first one.",
     )
     loop: bool = Field(default=False, description="Files: begin anew at the end, for ever (or until max_frames).")
     pace: Literal["fast", "realtime"] = Field(

@@ -6,8 +6,6 @@ blocks: it takes frames over, converts them into slots, tells, and watches the d
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,6 +17,7 @@ from stages.decode.slots import SlotWriter
 from stages.decode.source import LiveFrame, LiveSource
 from stages.decode.stage import ResumePoint
 from stages.decode.upright import upright_size
+from stages.decode.wakeup import WakeUp
 from stages.errors import BadItem, StageDead
 from stages.frames import SlotRing
 from stages.messages import (
@@ -85,7 +84,7 @@ class LiveDecode:
         self._decoded = start.decoded
         self._sampled_out = start.sampled_out
         self._started = False  # StreamStarted was told for this epoch
-        self.wake_fd = self._wake_to = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_up = WakeUp()
 
     # --- surface ------------------------------------------------------------------------------------------------------
 
@@ -116,8 +115,7 @@ class LiveDecode:
 
         Empties ``wake_fd`` before it looks, so that nothing that comes later is missed.
         """
-        with contextlib.suppress(OSError):
-            os.eventfd_read(self.wake_fd)
+        self._wake_up.clear()
         link = self._link
         if self.done or link is None:
             return None
@@ -190,9 +188,12 @@ class LiveDecode:
         for reader in self._readers():
             reader.leave()
             reader.join(CLOSE_S)
-        descriptor, self.wake_fd = self.wake_fd, -1
-        if descriptor >= 0 and not self.stuck:
-            os.close(descriptor)
+        self._wake_up.close()
+
+    @property
+    def wake_fd(self) -> int:
+        """See the class; -1 after ``close``."""
+        return self._wake_up.fd
 
     @property
     def stuck(self) -> bool:
@@ -203,16 +204,12 @@ class LiveDecode:
         leaving = [self._leaving[0]] if self._leaving is not None else []
         return [*leaving, *([self._reader] if self._reader is not None else [])]
 
-    def _wake(self) -> None:
-        """Called by the reader's thread."""
-        os.eventfd_write(self._wake_to, 1)
-
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def _connect(self, link: Link, now_ns: int) -> list[InternalMessage]:
         link.connect(now_ns)
         cause = self._cause
-        self._reader = Reader(self._open_source(self._camera), self._camera, self._clock_ns, self._wake)
+        self._reader = Reader(self._open_source(self._camera), self._camera, self._clock_ns, self._wake_up.set)
         self._reader.start()
         return [self._changed("connecting", cause, f"try {link.attempt}" if link.attempt > 1 else "", link.attempt)]
 

@@ -9,7 +9,8 @@ What can't be true is judged by how much time has passed here meanwhile:
    was set, it wrapped, its encoder was restarted): the frame comes the passed time after the one before, and what
    follows keeps its distances.
 3. So is a step back that no reordering explains.
-4. A frame that repeats a timestamp, or is a little behind, comes just after the one before it.
+4. A frame that repeats a timestamp, or is a little behind, comes just after the one before it; but timestamps that
+   have stood still for long say nothing any more.
 5. Without a timestamp, the time that passed here is all there is.
 
 And captured UTC: the camera's own, from RTCP sender reports, unless it is absurdly far from when the data came.
@@ -22,6 +23,7 @@ from stages.messages import ClockSource
 
 SLACK_NS = 2 * SECOND_NS  # how far behind its own clock data may come at once: a burst after a pause of the network
 BACK_NS = SECOND_NS  # the deepest reordering
+STILL_NS = SECOND_NS
 LEAST_STEP_NS = 1_000
 RTCP_LATE_NS = 10 * SECOND_NS  # data older than that when it comes: rather, the camera's clock is wrong
 RTCP_EARLY_NS = SECOND_NS
@@ -39,6 +41,7 @@ class LiveClock:
         self._origin_ns: int | None = None  # the camera's time of pts 0
         self._last_ns = -1
         self._last_arrived_ns = 0
+        self._moved_ns = 0  # arrival of the last frame whose timestamp was a step forward
 
     def camera_ns(self, pts: int | None) -> int | None:
         """A timestamp of the stream in nanoseconds of the camera's clock."""
@@ -58,13 +61,18 @@ class LiveClock:
         else:
             found_ns = camera_ns - self._origin_ns
             step_ns = found_ns - self._last_ns
-            if step_ns > passed_ns + self._slack_ns or step_ns < -BACK_NS:
+            still = step_ns <= 0 and arrived_at_ns - self._moved_ns > max(STILL_NS, self._slack_ns - SLACK_NS)
+            if still or step_ns > passed_ns + self._slack_ns or step_ns < -BACK_NS:
                 self._origin_ns = camera_ns - expected_ns
                 found_ns = expected_ns
             elif step_ns <= 0:
                 found_ns = self._last_ns + LEAST_STEP_NS
+            if step_ns > 0 or step_ns < -BACK_NS:
+                self._moved_ns = arrived_at_ns
         self._last_ns = found_ns
         self._last_arrived_ns = arrived_at_ns
+        if first:
+            self._moved_ns = arrived_at_ns
         return found_ns
 
 

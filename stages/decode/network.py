@@ -15,7 +15,7 @@ import av
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
-from av.stream import Disposition
+from av.stream import Discard, Disposition
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -119,6 +119,10 @@ class NetworkSource:
         context.thread_type = "NONE"
         context.thread_count = 1
         self._stream, self._context = stream, context
+        if self._address.kind == "http":
+            for other in container.streams:
+                if other.index != stream.index:
+                    other.discard = Discard.all  # else HLS fetches every quality of a picture
         nominal = nominal_ns(stream.guessed_rate)
         container_name = container.format.name.partition(",")[0]
         self._clock = LiveClock(None if container_name in _NO_CLOCK else stream.time_base, nominal)
@@ -138,7 +142,7 @@ class NetworkSource:
         )
 
     def _choose(self, container: InputContainer) -> VideoStream:
-        """The largest video track, or the one that the camera names."""
+        """The video track that the camera names, counted without cover pictures."""
         place = self._address.place
         tracks = [s for s in container.streams.video if Disposition.attached_pic not in Disposition(s.disposition)]
         if not tracks:

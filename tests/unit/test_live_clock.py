@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import pytest
@@ -44,6 +45,13 @@ STEADY = [0, 40, 80, 120, 160]
 )
 def test_stamps_of_all_kinds(stamps, expected) -> None:
     assert run(stamps) == expected
+
+
+def test_stamps_that_stand_still_say_nothing_after_a_while() -> None:
+    pts = run([0, FRAME] + [2 * FRAME] * 100 + [3 * FRAME, 4 * FRAME])
+    assert pts[:3] == [0, 40, 80]
+    assert max(b - a for a, b in itertools.pairwise(pts)) == 40  # no leap, neither into it nor out of it
+    assert pts[60:] == [pts[60] + 40 * n for n in range(len(pts) - 60)]
 
 
 def test_without_a_unit_stamps_say_nothing() -> None:
