@@ -29,6 +29,7 @@ from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.fleet import Fleet
 from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.link_log import LinkLog
+from pipeline.runtime.losses import Losses
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
 from pipeline.runtime.supervisor import Supervisor, WorkerProcess
@@ -81,9 +82,7 @@ class Engine:
         self._snapshot_every_ns = snapshot_every_ms * 1_000_000
         self._next_snapshot_ns = 0
         self._next_chores_ns = 0
-        self._problems: list[str] = []
-        self._refusals: list[str] = []
-        self._refused_ns: int | None = None
+        self._losses = Losses(self.dispatcher)
         self._stop_reasons: list[str] = []
         self._desk = desk
         self._waiting = Waiting()
@@ -118,7 +117,7 @@ class Engine:
             self._running()
             ended_ns = time.monotonic_ns()
             self._leaving()
-            self._problems += self._outlet.close(time.monotonic_ns() + self._linger_ns)
+            self._losses.problems += self._outlet.close(time.monotonic_ns() + self._linger_ns)
             return make_report(
                 self.dispatcher,
                 [*self._supervisor.workers.values(), *self._supervisor.departed.values()],
@@ -128,7 +127,7 @@ class Engine:
                 shared_memory_bytes=self._fleet.shared_bytes,
                 stopped_by=", ".join(self._stop_reasons),
                 lost_messages=self._outlet.lost_messages,
-                problems=[*self._problems, *self._failed_cameras(), *self._outlet.problems],
+                problems=[*self._losses.problems, *self._losses.failed_cameras, *self._outlet.problems],
             )
 
     @property
@@ -153,8 +152,8 @@ class Engine:
             self._token,
             hang_ns=self.plan.limits.hang_ms * 1_000_000,
             start_ns=self.plan.limits.start_ms * 1_000_000,
-            needed=self._needed,
-            on_lost=self._lost,
+            needed=self._losses.needed,
+            on_lost=self._losses.lost,
             on_given_up=self._given_up,
             on_gone=self._gone,
             on_start=self._fleet.starting,
@@ -178,15 +177,17 @@ class Engine:
             self._turn(deadline_ns)
             now_ns = time.monotonic_ns()
             waiting = [w for w in self._supervisor.workers.values() if w.state in {"starting", "restarting"}]
-            if self._refused_ns is not None and (not waiting or now_ns > self._refused_ns + REFUSAL_NS):
-                raise UserError.of(sorted(set(self._refusals)))
-            if not waiting or self._stop_reasons or self._problems:
+            if self._losses.refused_ns is not None and (not waiting or now_ns > self._losses.refused_ns + REFUSAL_NS):
+                raise UserError.of(sorted(set(self._losses.refusals)))
+            if not waiting or self._stop_reasons or self._losses.problems:
                 break
             if now_ns > deadline_ns:
                 names = ", ".join(worker.name for worker in waiting)
-                self._problem(f"{names}: not ready within {self.plan.limits.start_ms / 1000:g} s; see limits.start_ms")
+                self._losses.problem(
+                    f"{names}: not ready within {self.plan.limits.start_ms / 1000:g} s; see limits.start_ms"
+                )
                 break
-        if self._problems or self._stop_reasons:
+        if self._losses.problems or self._stop_reasons:
             return
         self.dispatcher.open_gates()
         self._supervisor.begun = True
@@ -200,17 +201,19 @@ class Engine:
                 deadline_ns = time.monotonic_ns() + self.plan.limits.stop_ms * 1_000_000
                 self._supervisor.phase = "draining"
                 self.dispatcher.stop_sources()
-            at_once = len(self._stop_reasons) > 1 or bool(self._problems) or self._outlet.dead()
+            at_once = len(self._stop_reasons) > 1 or bool(self._losses.problems) or self._outlet.dead()
             late = deadline_ns is not None and time.monotonic_ns() > deadline_ns
             if at_once or late:
                 if late:
-                    self._problem(f"not drained within {self.plan.limits.stop_ms / 1000:g} s; see limits.stop_ms")
+                    self._losses.problem(
+                        f"not drained within {self.plan.limits.stop_ms / 1000:g} s; see limits.stop_ms"
+                    )
                 self._abandon()
                 return
             self._turn(deadline_ns)
 
     def _abandon(self) -> None:
-        broken = bool(self._problems) or self._outlet.dead()
+        broken = bool(self._losses.problems) or self._outlet.dead()
         self.dispatcher.abandon("stage_failed" if broken and not self._stop_reasons else "stopped")
         self.dispatcher.pump(time.monotonic_ns())
         self._outlet.deliver(self.dispatcher)
@@ -332,7 +335,7 @@ class Engine:
                 LOG.error("%s: %s", worker.name, message.error)
                 LOG.debug("%s", message.traceback)
             case Refused():
-                self._refused(worker, message)
+                self._losses.refused(worker, message, self._supervisor.workers.values())
             case _:
                 if isinstance(message, LinkChanged):
                     self._link_log.note(message)
@@ -370,61 +373,12 @@ class Engine:
             stopping=bool(self._stop_reasons),
         )
 
-    # --- bad news -----------------------------------------------------------------------------------------------------
-
-    def _problem(self, sentence: str) -> None:
-        LOG.error("%s", sentence)
-        self._problems.append(sentence)
-
-    def _refused(self, worker: WorkerProcess, message: Refused) -> None:
-        worker.state = "refused"
-        self._refused_ns = time.monotonic_ns()
-        self._refusals += message.problems
-        if not self.dispatcher.gates_open:
-            return
-        detail = "; ".join(message.problems)
-        if worker.kind == "decode":
-            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), message.cause, detail)
-        else:
-            self._given_up(worker, f"{worker.name} refused to start again: {detail}")
-
-    def _needed(self, worker: WorkerProcess) -> bool:
-        """Whether a dead worker must be started again: not a decoder that has told its end."""
-        if worker.kind != "decode":
-            return True
-        camera = self.dispatcher.cameras.get(worker.name.removeprefix("decode/"))
-        return camera is not None and camera.end is None
-
     def _gone(self, worker: WorkerProcess) -> None:
         if worker.kind == "decode":
             self._fleet.gone(worker, time.monotonic_ns())
 
-    def _failed_cameras(self) -> list[str]:
-        return [
-            f"camera {camera.name} has failed: {camera.end.detail or camera.end.cause}"
-            for camera in self.dispatcher.cameras.values()
-            if camera.spec.network and camera.end is not None and camera.state == "failed"
-        ]
-
-    def _lost(self, worker: WorkerProcess, why: str, blame: bool) -> None:
-        LOG.warning("%s%s", why, "; starting it again" if worker.state == "restarting" else "")
-        for name in worker.endpoints:
-            self.dispatcher.worker_lost(name, blame=blame, why=why if worker.state == "restarting" else "")
-        if worker.kind == "decode" and worker.state == "gone":
-            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "stopped", "on request")
-
     def _given_up(self, worker: WorkerProcess, why: str) -> None:
-        if worker.kind == "decode":
-            LOG.error("%s", why)
-            self.dispatcher.end_camera(worker.name.removeprefix("decode/"), "worker_failed", why)
-            return
-        others = [w for w in self._supervisor.workers.values() if w.kind == worker.kind and w is not worker]
-        if worker.kind == "observe":
-            LOG.error("%s; the run goes on without figures", why)
-        elif all(other.state in {"failed", "refused", "gone"} for other in others):
-            self._problem(f"{why}; no {worker.kind} is left")
-        else:
-            LOG.error("%s; the others go on", why)
+        self._losses.given_up(worker, why, self._supervisor.workers.values())
 
 
 def _raise_descriptors() -> Callable[[], None]:

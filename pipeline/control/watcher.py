@@ -75,11 +75,13 @@ class Watcher(Generic[T]):
         self._every_s = every_s
         self._asked: queue.SimpleQueue[tuple[str | None, object] | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[Read[T]] = queue.SimpleQueue()
+        self._site_seen: Fingerprint | None = None
+        self._cameras: Path | None = None  # the folder, as the site's file said when it was last seen
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
         """Start to look. What the files are like at this moment is taken for known."""
-        first = fingerprint(self._site, self._folder())
+        first = self._look()
         self._thread = threading.Thread(target=self._run, args=(first,), name="campipe-watch", daemon=True)
         self._thread.start()
 
@@ -109,7 +111,7 @@ class Watcher(Generic[T]):
             try:
                 asked = self._asked.get(timeout=self._every_s or None)
             except queue.Empty:
-                now = fingerprint(self._site, self._folder())
+                now = self._look()
                 looks = looks + 1 if now == seen else 1
                 seen = now
                 if now != known and looks >= SETTLED_LOOKS:
@@ -120,8 +122,14 @@ class Watcher(Generic[T]):
                 return
             path, token = asked
             if path is None:
-                known = seen = fingerprint(self._site, self._folder())
+                known = seen = self._look()
             self._told.put(self._read(path, token))
+
+    def _look(self) -> Fingerprint:
+        site = fingerprint(self._site, None)
+        if site != self._site_seen:  # where the cameras lie is in there, and reading it costs
+            self._site_seen, self._cameras = site, self._folder()
+        return fingerprint(self._site, self._cameras)
 
     def _read(self, camera_file: str | None, token: object) -> Read[T]:
         kind: Literal["site", "camera"] = "site" if camera_file is None else "camera"

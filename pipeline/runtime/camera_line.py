@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-import msgspec
-import numpy as np
-
 from pipeline.observe.latency import Histogram
 from pipeline.observe.ledger import Ledger
+from pipeline.runtime.found import detected
 from pipeline.runtime.inflight import Frame, Notice
 from pipeline.runtime.outbound import Gap, Outgoing
 from pipeline.runtime.timing import count, durations_ns, trace_of
@@ -28,8 +26,6 @@ from stages.messages import (
 from stages.model import ModelSpec
 from stages.reorder import Reorder
 
-BOX_DECIMALS = 2  # of a pixel: far below what a detector can tell, and the same text on every machine
-SCORE_DECIMALS = 4
 SETTINGS_KEPT = 64  # as many as an NMS worker keeps
 
 # "truncated" and "corrupt" are not among them: the recording was played as far as it goes.
@@ -358,47 +354,12 @@ class CameraLine:
         )
 
     def _objects(self, objects: Objects) -> list[DetectedObject]:
-        boxes = np.frombuffer(objects.boxes, np.float32).reshape(-1, 4)
-        scores = np.frombuffer(objects.scores, np.float32)
-        class_ids = np.frombuffer(objects.class_ids, np.int32).tolist()
-        labels = self.model.labels
+        found = detected(objects, self.model.labels)
         self.cut_before += objects.cut_before
         self.cut_after += objects.cut_after
-        self.newest_objects = len(class_ids)
-        if not class_ids:
-            return []
-        self.objects += len(class_ids)
-        self.frames_with_objects += 1
-        found = [
-            DetectedObject(box=box, score=score, class_id=class_id, label=labels[class_id])
-            for box, score, class_id in zip(
-                np.round(boxes.astype(np.float64), BOX_DECIMALS).tolist(),
-                np.round(scores.astype(np.float64), SCORE_DECIMALS).tolist(),
-                class_ids,
-                strict=True,
-            )
-        ]
-        for class_id in class_ids:
-            self.class_counts[class_id] += 1
-        if objects.keypoints or objects.corners or objects.masks:
-            return _with_details(found, objects)
+        self.newest_objects = len(found)
+        if found:
+            self.objects += len(found)
+            self.frames_with_objects += 1
+            self.class_counts.update(item.class_id for item in found)
         return found
-
-
-def _with_details(found: list[DetectedObject], objects: Objects) -> list[DetectedObject]:
-    """The same objects with the keypoints, corners and masks that the model gave."""
-    n = len(found)
-    keypoints = np.frombuffer(objects.keypoints, np.float32).reshape(n, -1, 3).astype(np.float64)
-    points = np.round(keypoints[..., :2], BOX_DECIMALS).tolist()
-    scores = np.round(keypoints[..., 2:], SCORE_DECIMALS).tolist()
-    corners = np.frombuffer(objects.corners, np.float32).reshape(n, -1, 2).astype(np.float64)
-    rounded = np.round(corners, BOX_DECIMALS).tolist()
-    return [
-        msgspec.structs.replace(
-            item,
-            keypoints=[[*xy, *score] for xy, score in zip(points[i], scores[i], strict=True)] or None,
-            corners=rounded[i] or None,
-            mask=objects.masks[i] if objects.masks else None,
-        )
-        for i, item in enumerate(found)
-    ]
