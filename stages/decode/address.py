@@ -24,7 +24,8 @@ _UNESCAPED: Final = "!$&'()*+,;="
 MAX_RTSP_USERINFO_BYTES: Final = 127
 
 # Enough to learn what SDP and the first packets say; what was read for it is decoded too, so it delays no picture.
-_PROBE_US: Final = 200_000
+# MPEG-TS has nothing like SDP: its tables come each half second at the latest, parameters with the next keyframe.
+_PROBE_US: Final[Mapping[Kind, int]] = {"rtsp": 200_000, "http": 2_000_000, "udp": 2_000_000, "device": 200_000}
 _UDP_BUFFER_BYTES: Final = 4 << 20  # a keyframe comes as one burst; the kernel gives what net.core.rmem_max allows
 
 # A camera (or whoever answers in its place) may not lead FFmpeg to files or to other services.
@@ -82,7 +83,7 @@ def address_of(camera: CameraSpec) -> Address:
     host = found["host"].strip("[]")
     options = {
         "protocol_whitelist": _PROTOCOLS[kind],
-        "analyzeduration": str(_PROBE_US),
+        "analyzeduration": str(_PROBE_US[kind]),
         "fpsprobesize": "0",
     }
     if kind == "rtsp":
@@ -124,8 +125,9 @@ def with_credentials(url: str, user: str | None, password: str | None) -> str:
     """
     if user is None and password is None:
         return url
-    userinfo = quote(user or "", safe=_UNESCAPED)
+    # bytes that are no UTF-8 (an environment variable may hold them) go as they are
+    userinfo = quote(user or "", safe=_UNESCAPED, errors="surrogateescape")
     if password is not None:
-        userinfo += ":" + quote(password, safe=_UNESCAPED + ":")
+        userinfo += ":" + quote(password, safe=_UNESCAPED + ":", errors="surrogateescape")
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{userinfo}@{rest}"

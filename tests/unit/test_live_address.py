@@ -45,6 +45,7 @@ def test_every_symbol_of_user_and_password_arrives(user, password) -> None:
         ("me", None, "rtsp://me@cam/x%20y"),
         ("me", "", "rtsp://me:@cam/x%20y"),
         (None, "pw", "rtsp://:pw@cam/x%20y"),
+        ("me", "\udcff", "rtsp://me:%FF@cam/x%20y"),
         ("me", "p%40", "rtsp://me:p%2540@cam/x%20y"),
         ("me", "p:w!$&'()*+,;=~", "rtsp://me:p:w!$&'()*+,;=~@cam/x%20y"),
     ],

@@ -11,6 +11,8 @@ import threading
 import numpy as np
 import pytest
 from av.video.frame import VideoFrame
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stages.camera import CameraSpec, LinkSpec
 from stages.decode import live as live_module
@@ -34,6 +36,14 @@ MODEL = ModelSpec(
     input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout="yolov8",
     labels=(), outputs=(), fixed_batch=None, confidence=0.4, iou=0.45,
 )  # fmt: skip
+
+
+NEXT = {
+    "connecting": {"connecting", "streaming", "stalled", "reconnecting"},
+    "streaming": {"stalled", "reconnecting"},
+    "stalled": {"reconnecting"},
+    "reconnecting": {"connecting"},
+}
 
 
 class ScriptedSource:
@@ -446,6 +456,77 @@ def test_the_limit_counts_decoded_frames(rig, every, ready) -> None:
     assert (ended.cause, ended.last, ended.decoded) == ("limit", True, 5)
     assert len(it.of(FrameReady)) == ready
     assert ended.sampled_out == 5 - ready
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+frames = st.tuples(st.just("frames"), st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))
+faults = st.tuples(st.just("fault"), st.sampled_from(["disconnected", "unauthorised", "timeout", "corrupt"]))
+pauses = st.tuples(st.just("later"), st.sampled_from([1, 40, 300, 1500, 4000]))
+others = st.tuples(st.sampled_from(["open", "sound", "grant", "change"]), st.just(0))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    events=st.lists(st.one_of(frames, frames, faults, pauses, others), max_size=25),
+    camera=st.fixed_dictionaries(
+        {"sample_every": st.integers(1, 3), "corrupt": st.sampled_from(["flag", "drop"]), "slots": st.integers(1, 3)},
+        optional={"max_frames": st.integers(1, 20)},
+    ),
+)
+def test_the_ledger_is_exact_and_states_follow_each_other_whatever_happens(rig, events, camera) -> None:
+    it = rig(**camera)
+    opened: ScriptedSource | None = None  # that reads
+    given_back = 0
+    for what, value in events:
+        if it.stage._leaving is not None:  # its call returns at last
+            it.source.told.put((LinkFault("stopped", ""), threading.Event()))
+            it.stage._leaving[0].join(WAIT_S)
+        it.now_ns += MS
+        current = it.stage._reader is not None and it.stage._reader.fault is None
+        reads = current and opened is it.source
+        if it.stage.done:
+            break
+        if what == "later":
+            it.later(value)
+        elif what == "grant":
+            ready = it.of(FrameReady)
+            it.stage.grant([message.slot for message in ready[given_back:]])
+            given_back = len(ready)
+        elif what == "change":
+            it.stage.change(dataclasses.replace(it.camera, corrupt="drop"), 1)
+        elif what == "open" and current and not reads:
+            opened = it.source
+            it.say(FACTS)
+        elif what == "fault" and current:
+            it.say(LinkFault(value, value))
+        elif what == "sound" and reads:
+            it.say([])
+        elif what == "frames" and reads:
+            it.say([it.frame(40 * n, corrupt=corrupt, whole=whole) for n, (corrupt, whole) in enumerate(value)])
+    it.messages += it.stage.stop()
+    epoch, seq, started, told, state = 0, 0, False, 0, "connecting"
+    for message in it.messages:
+        match message:
+            case StreamStarted():
+                assert (message.epoch, started) == (epoch, False)
+                started, seq = True, 0
+            case FrameReady() | FrameDropped():
+                assert started
+                assert (message.epoch, message.seq) == (epoch, seq)
+                seq, told = seq + 1, told + 1
+                assert message.decoded == told + message.sampled_out
+            case StreamEnded():
+                assert message.epoch == epoch
+                assert message.decoded == told + message.sampled_out
+                epoch, started = epoch + (not message.last), False
+            case LinkChanged():
+                before, state = state, message.state
+                assert state in NEXT[before], f"{before} -> {state}"
+                assert (message.retry_ms is not None) == (state == "reconnecting")
+    assert isinstance(it.messages[-1], StreamEnded)
+    assert [m.last for m in it.of(StreamEnded)][-1:] == [True]
+    assert sum(m.last for m in it.of(StreamEnded)) == 1
 
 
 # --- changes, stop, close ---------------------------------------------------------------------------------------------
