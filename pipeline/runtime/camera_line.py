@@ -182,7 +182,8 @@ class CameraLine:
         self.clock = message.clock
         if message.epoch > self.epoch:
             self._begin_epoch(message.epoch)
-        detail = f"{message.width}x{message.height} {message.codec} {message.fps:.4g} fps"
+        rate = f" {message.fps:.4g} fps" if message.fps else ""
+        detail = f"{message.width}x{message.height} {message.codec}{rate}"
         self._notice("started", cause, detail, time_ns)
 
     def link_changed(self, message: LinkChanged, time_ns: int) -> None:

@@ -103,7 +103,7 @@ def nominal_ns(rate: Rational | None) -> int:
 
 def told_fps(average: Rational | None, nominal: int) -> float:
     """Frames per second to tell people: the average, unless empty AVI chunks made it more than the nominal rate."""
-    most = SECOND_NS / nominal
+    most = round(SECOND_NS / nominal, 6)  # a nanosecond more or less is no other rate
     if not average or average.numerator <= 0 or average.denominator <= 0:
         return most
     return min(average.numerator / average.denominator, most)

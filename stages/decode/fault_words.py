@@ -39,7 +39,6 @@ _KINDS: Final[tuple[tuple[type[Exception], LinkCause], ...]] = (
     (fferror.HTTPTooManyRequestsError, "busy"),
     (fferror.HTTPServerError, "busy"),
     (fferror.HTTPBadRequestError, "protocol"),
-    (fferror.HTTPOtherClientError, "busy"),  # RTSP: 453, not enough bandwidth, and 454, no more sessions
     (fferror.HTTPError, "protocol"),
     (fferror.HTTPClientError, "protocol"),
     (fferror.ExitError, "timeout"),
@@ -104,6 +103,8 @@ _DEVICE: Final[dict[LinkCause, str]] = {
 
 def cause_of(error: BaseException, attempt: Attempt) -> LinkCause:
     """The one word for ``error``."""
+    if isinstance(error, fferror.HTTPOtherClientError) and attempt.address.kind == "rtsp":
+        return "busy"  # 453, not enough bandwidth, and its neighbours: FFmpeg does not tell which
     for kind, cause in _KINDS:
         if isinstance(error, kind):
             return cause

@@ -5,17 +5,21 @@ The servers are those of the fault tests; ``test_live_gstreamer`` asks one of an
 
 from __future__ import annotations
 
+import http.server
 import itertools
 import socket
 import ssl
+import threading
 import time
 
+import av
 import pytest
 from faults.servers.elementary import make_stream
 from faults.servers.http_mjpeg import MjpegServer
 from faults.servers.mpegts import HlsServer, TsSender
 from faults.servers.proxy import FaultyProxy
 from faults.servers.rtsp import RtspServer
+from media.odd.making import scene
 from process.live_watch import PATIENT, Watch, cause, make_certificate
 
 from stages.camera import CameraSpec, LinkSpec
@@ -96,6 +100,38 @@ def test_hls(tmp_path) -> None:
         frames = it.frames(20)
         assert all(b.pts_ns > a.pts_ns for a, b in itertools.pairwise(frames))
         assert {frame.clock for frame in frames} == {"arrival"}
+
+
+def test_a_track_among_several_of_a_recording_that_a_server_sends(tmp_path) -> None:
+    with av.open(str(tmp_path / "two.mkv"), "w") as out:
+        streams = []
+        for width in (64, 96):
+            stream = out.add_stream("libx264", rate=25, options={"preset": "ultrafast", "threads": "1"})
+            stream.width, stream.height, stream.pix_fmt = width, 48, "yuv420p"
+            streams.append((stream, width))
+        for stream, width in streams:
+            for image in scene(10, width, 48):
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            out.mux(stream.encode(None))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args, **more) -> None:
+            super().__init__(*args, directory=str(tmp_path), **more)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        serving.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/two.mkv"
+        with Watch(url, track=1) as it:
+            assert {frame.width for frame in it.frames(3)} == {96}
+            assert it.until(lambda m: isinstance(m, StreamEnded)).cause == "disconnected"
+        assert cause(url, track=2) == "no_video"
+        assert cause(url + "-not") == "not_found"
+        server.shutdown()
+        serving.join()
 
 
 # --- every way to lose it ---------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ CASES = [
     (ffmpeg(fferror.HTTPNotFoundError, 875574520), {}, "not_found"),
     (ffmpeg(fferror.HTTPTooManyRequestsError, 959591672), {}, "busy"),
     (ffmpeg(fferror.HTTPOtherClientError, 1482175736), {}, "busy"),
+    (ffmpeg(fferror.HTTPOtherClientError, 1482175736), {"url": "http://cam"}, "protocol"),
     (ffmpeg(fferror.HTTPServerError, 1482175992), {}, "busy"),
     (ffmpeg(fferror.HTTPBadRequestError, 808465656), {}, "protocol"),
     (ffmpeg(fferror.ExitError, 1414092869), {}, "timeout"),
