@@ -7,10 +7,11 @@ import time
 
 import zmq
 
+from pipeline.runtime.heap import Heap
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import DecodeWork
 from pipeline.transport.channel import WorkerChannel
-from stages.messages import Begin, CameraChanged, Goodbye, Ready, SlotsFreed, Stop
+from stages.messages import Begin, CameraChanged, Goodbye, Ready, SlotsFreed, Stop, StreamEnded
 
 BEGIN_TIMEOUT_MS = 30_000
 
@@ -41,6 +42,8 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
         delay_ms=begin.delay_ms,
     )
     meter = Meter(channel)
+    heap = Heap()
+    heap.keep_in_one()
     poller = zmq.Poller()
     poller.register(channel.socket, zmq.POLLIN)
     if stage.wake_fd >= 0:
@@ -53,6 +56,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
             wait_ns = stage.wait_ns()
             now_ns = time.monotonic_ns()
             meter.report(now_ns)
+            heap.tidy(now_ns)
             if wait_ns != 0:
                 due_ms = meter.due_ms(now_ns)
                 poller.poll(due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000)))
@@ -73,6 +77,8 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
                 before_ns = time.monotonic_ns()
                 for message in stage.step():
                     channel.send(message)
+                    if isinstance(message, StreamEnded):
+                        heap.connection_ended()
                 meter.busy_ns += time.monotonic_ns() - before_ns
                 meter.items += 1
         meter.report(time.monotonic_ns(), last=True)
