@@ -36,7 +36,7 @@ _KINDS: Final[tuple[tuple[type[Exception], LinkCause], ...]] = (
     (fferror.HTTPUnauthorizedError, "unauthorised"),
     (fferror.HTTPForbiddenError, "forbidden"),
     (fferror.HTTPNotFoundError, "not_found"),
-    (fferror.HTTPTooManyRequestsError, "busy"),
+    (getattr(fferror, "HTTPTooManyRequestsError", fferror.HTTPServerError), "busy"),  # PyAV 18
     (fferror.HTTPServerError, "busy"),
     (fferror.HTTPBadRequestError, "protocol"),
     (fferror.HTTPError, "protocol"),

@@ -15,7 +15,7 @@ import av
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
-from av.stream import Discard, Disposition
+from av.stream import Disposition
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -121,8 +121,8 @@ class NetworkSource:
         self._stream, self._context = stream, context
         if self._address.kind == "http":
             for other in container.streams:
-                if other.index != stream.index:
-                    other.discard = Discard.all  # else HLS fetches every quality of a picture
+                if other.index != stream.index and hasattr(other, "discard"):  # PyAV 18
+                    other.discard = type(other.discard).all  # else HLS fetches every quality of a picture
         nominal = nominal_ns(stream.guessed_rate)
         container_name = container.format.name.partition(",")[0]
         self._clock = LiveClock(None if container_name in _NO_CLOCK else stream.time_base, nominal)
@@ -197,7 +197,10 @@ class NetworkSource:
         assert self._clock is not None
         if not packet.has_sidedata("prft"):
             return
-        data = bytes(packet.get_sidedata("prft"))
+        try:
+            data = bytes(packet.get_sidedata("prft"))
+        except TypeError:  # before PyAV 17 it can't be read: arrival is what is left
+            return
         camera_ns = self._clock.camera_ns(packet.pts)
         if len(data) >= _PRFT.size and camera_ns is not None:
             self._rtcp_offset_ns = _PRFT.unpack_from(data)[0] * 1000 - camera_ns

@@ -50,7 +50,7 @@ def test_transports(transport, offered) -> None:
         server.mishap("gate", transports=offered)
         with Watch(server.url(), link=link) as it:
             frames = it.frames(5)
-        assert [frame.seq for frame in frames] == list(range(5))
+        assert [frame.epoch for frame in frames] == [0] * 5
         server.mishap("gate", transports=("tcp",))
         if transport == "udp":
             assert cause(server.url(), link=link) == "transport"
@@ -86,13 +86,13 @@ def test_mpeg_ts_over_udp() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    url = f"udp://127.0.0.1:{port}"
-    with Watch(url) as it:
-        assert "nothing came to" in it.state("reconnecting").detail or it.messages[-1].cause == "timeout"
-        with TsSender(port) as sender:
-            it.frames(5)
-            sender.stall.set()
-            assert it.state("reconnecting").cause == "timeout"
+    link = LinkSpec(open_timeout_ms=3000, read_timeout_ms=400, retry_first_ms=10, retry_longest_ms=10)
+    with TsSender(port) as sender, Watch(f"udp://127.0.0.1:{port}", link=link) as it:
+        it.frames(3)
+        sender.stall.set()
+        assert it.state("reconnecting").cause == "timeout"
+        sender.stall.clear()
+        assert it.frames(1)[0].epoch == 1
 
 
 def test_hls(tmp_path) -> None:
@@ -229,6 +229,7 @@ def test_the_size_may_change_in_mid_stream() -> None:
         assert it.until(lambda m: isinstance(m, StreamStarted)).epoch == 1
 
 
+@pytest.mark.skipif(int(av.__version__.partition(".")[0]) < 17, reason="PyAV 16 can't read sender reports")
 def test_time_of_day_from_the_camera_unless_it_is_absurd() -> None:
     with RtspServer({"gate": make_stream(group_s=0.4)}) as server:
         for offset_s, expected in ((-4.0, "rtcp"), (-3600.0, "arrival")):

@@ -40,7 +40,7 @@ CASES = [
     (ffmpeg(fferror.HTTPUnauthorizedError, 825242872), {}, "unauthorised"),
     (ffmpeg(fferror.HTTPForbiddenError, 858797304), {}, "forbidden"),
     (ffmpeg(fferror.HTTPNotFoundError, 875574520), {}, "not_found"),
-    (ffmpeg(fferror.HTTPTooManyRequestsError, 959591672), {}, "busy"),
+    (ffmpeg(getattr(fferror, "HTTPTooManyRequestsError", fferror.HTTPServerError), 959591672), {}, "busy"),
     (ffmpeg(fferror.HTTPOtherClientError, 1482175736), {}, "busy"),
     (ffmpeg(fferror.HTTPOtherClientError, 1482175736), {"url": "http://cam"}, "protocol"),
     (ffmpeg(fferror.HTTPServerError, 1482175992), {}, "busy"),
