@@ -40,7 +40,7 @@ class Outlet:
             self._opened.append(sink)
 
     def camera_added(self, name: str, *, live: bool) -> None:
-        """A camera joins, or becomes one of the other kind: sinks that make a difference are told."""
+        """A camera joins, or becomes one of the other kind. Raises UserError when a sink can take nothing of it."""
         for sink in self._opened:
             if isinstance(sink, CameraAware):
                 sink.camera_added(name, live=live)

@@ -74,6 +74,7 @@ class Fleet:
         self._pushed: dict[str, set[str]] = {}  # by worker and incarnation: rings handed to it
         self._departing: set[str] = set()  # removed, but their worker's process still has to end
         self._untold = True  # some endpoint may have to be told something
+        self._put_off = False  # but one of them took no ring just now
 
     def attend(self, supervisor: Supervisor) -> None:
         """The workers' supervisor, which calls ``starting`` and ``gone``."""
@@ -119,6 +120,15 @@ class Fleet:
         for spec in (*wanted, *changes.change):
             logs.register_secret(spec.password or "")
         made = self._make_rings(wanted)
+        try:
+            for spec in (*wanted, *changes.change):
+                self._outlet.camera_added(spec.name, live=spec.live)
+        except UserError:
+            for ring in made.values():
+                ring.close()
+            for spec in changes.add:
+                self._outlet.camera_removed(spec.name)
+            raise
         for name in changes.remove:
             self.remove(name, now_ns, "its file was removed")
         for spec in changes.change:
@@ -131,8 +141,6 @@ class Fleet:
         for spec in changes.add:
             self._add(spec, made[spec.name], now_ns)
         self._untold = True
-        for spec in (*changes.change, *changes.restart):
-            self._outlet.camera_added(spec.name, live=spec.live)
 
     def _taken(self, changes: Changes) -> list[str]:
         return [spec.name for spec in changes.add if spec.name in self._dispatcher.cameras]
@@ -180,7 +188,6 @@ class Fleet:
         LOG.info("camera %s is added", spec.name)
         self._rings.put(spec.name, ring)
         self._changes.add(spec, ring.slots)
-        self._outlet.camera_added(spec.name, live=spec.live)
         self._to_start[spec.name] = now_ns + self._supervisor.hang_ns
 
     def _restart(self, spec: CameraSpec, ring: SharedRing, now_ns: int, why: str) -> None:
@@ -316,6 +323,7 @@ class Fleet:
                 self._departing.discard(name)
                 if worker is not None:
                     self._supervisor.forget(worker)
+        self._put_off = False
         self.tell()
         for name, until_ns in list(self._to_start.items()):
             line = self._dispatcher.cameras.get(name)
@@ -335,11 +343,14 @@ class Fleet:
 
     def hear(self) -> None:
         """A worker has said Hello: it may have to be told what changed while it started."""
-        self._untold = True
+        self._untold, self._put_off = True, False
 
     def tell(self) -> None:
-        """Tell executors and NMS workers of changes; before they are sent work that follows from them."""
-        if not self._untold:
+        """Tell executors and NMS workers of changes; before they are sent work that follows from them.
+
+        A worker that takes no ring now is asked again by the next ``step``.
+        """
+        if not self._untold or self._put_off:
             return
         facts = self._facts()
         lines = self._dispatcher.cameras
@@ -352,7 +363,7 @@ class Fleet:
                 for message in self._roster.tell(endpoint, lines, facts, partial(self._push, worker, refused)):
                     self._send(worker, endpoint, message)
             complete = complete and not refused
-        self._untold = not complete
+        self._untold = self._put_off = not complete
         present = {name for name, _, _ in facts.values()}
         for pushed in self._pushed.values():
             pushed.intersection_update(present)

@@ -141,7 +141,10 @@ class JsonlSink:
         return True
 
     def camera_added(self, name: str, *, live: bool) -> None:
-        """A camera joins, or is of the other kind from now on."""
+        """A camera joins, or is of the other kind from now on. Raises UserError when its own file can't be written."""
+        if CAMERA in self._path and name not in self._files:
+            path = self._path_of(name)
+            LineFile(path).check(with_folders=bool(self._missing_folders(path)))
         (self._live.add if live else self._live.discard)(name)
 
     def camera_removed(self, name: str) -> None:

@@ -55,7 +55,7 @@ class CameraAware(Protocol):
     """A sink that treats live cameras and recordings differently, or keeps something for each camera."""
 
     def camera_added(self, name: str, *, live: bool) -> None:
-        """A camera joins, or is of the other kind from now on."""
+        """A camera joins, or is of the other kind from now on. Raises UserError when nothing can be taken of it."""
 
     def camera_removed(self, name: str) -> None:
         """No message of this camera comes any more, unless it is added again. Raises StageDead as ``take`` does."""

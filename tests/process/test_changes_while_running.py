@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pipeline.cli import main
 from pipeline.commands.run import make_desk
 from pipeline.config import load_site, resolve
 from pipeline.control import client
@@ -22,6 +24,7 @@ from pipeline.engine import Engine
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.planning import make_plan
 from pipeline.report import RunReport
+from pipeline.sinks import build
 from stages.messages import Detections, Status
 from stages.sinks.collect import CollectSink
 
@@ -63,7 +66,8 @@ class LiveSite:
         site = load_site(self.site, may_be_empty=True)
         resolved = resolve(site)
         desk = make_desk(str(self.site), [], site, resolved)
-        self.engine = Engine(make_plan(resolved), [self.sink], self._keep, 20, desk=desk)
+        plan = make_plan(resolved)
+        self.engine = Engine(plan, [self.sink, *build(plan)], self._keep, 20, desk=desk)
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
         self.until(lambda: self.engine.dispatcher.gates_open)
@@ -114,7 +118,8 @@ class LiveSite:
 
 
 @pytest.fixture
-def site(tmp_path: Path, media_dir: Path) -> Iterator[LiveSite]:
+def site(tmp_path: Path, media_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSite]:
+    monkeypatch.setattr("pipeline.commands.run.WATCH_EVERY_S", 0.2)
     made = LiveSite(tmp_path, media_dir / "street.mp4")
     yield made
     if made.thread.is_alive():
@@ -293,3 +298,58 @@ def test_cameras_that_come_and_go_leave_nothing_behind(site: LiveSite) -> None:
     assert [b - a for a, b in zip(before, after, strict=True)] <= [1, 0, 0]
     assert len(psutil.Process().children(recursive=True)) == children
     site.end()
+
+
+def test_ctl_on_the_command_line(site: LiveSite, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--site", str(site.site)]
+    site.camera("one")
+    assert main(["ctl", "status", *where]) == 2
+    assert "no campipe" in capsys.readouterr().err
+    site.start()
+    site.plays("one")
+    assert main(["ctl", "pause", "one", *where]) == 0
+    assert capsys.readouterr().out == "camera one is paused\n"
+    site.until(lambda: site.statuses("one")[-1][0] == "paused")
+    assert main(["ctl", "status", *where]) == 0
+    said = capsys.readouterr().out
+    assert "1 camera\n" in said
+    assert "one  paused" in said
+    assert main(["ctl", "status", "--json"]) == 0, "it is the only run there is"
+    status = json.loads(capsys.readouterr().out)
+    assert status["cameras"][0]["state"] == "paused"
+    assert main(["ctl", "resume", "nobody", *where]) == 2
+    assert "there are: one" in capsys.readouterr().err
+    for wrong in (["pause"], ["add"], ["reload", "one"], ["explode"], ["status", "--site", "a", "--socket", "b"]):
+        assert main(["ctl", *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    socket = client.find_socket(None)
+    assert main(["ctl", "remove", "one", "--socket", str(socket)]) == 0
+    assert site.end().exit_status == 0
+    assert main(["ctl", "status", "--socket", str(socket)]) == 2
+    assert "still running?" in capsys.readouterr().err
+
+
+def test_a_camera_whose_file_of_results_cannot_be_written_is_refused_and_the_others_keep_theirs(
+    site: LiveSite, tmp_path: Path
+) -> None:
+    site.site.write_text(SITE + "sinks: [{jsonl: 'out-{camera}.jsonl'}]\n")
+    site.camera("one")
+    guest = site.camera("guest", folder="elsewhere")
+    (tmp_path / "out-guest.jsonl").mkdir()
+    site.start()
+    site.plays("one")
+    refused = site.ask("add", file=str(guest))
+    assert not refused.ok
+    assert "out-guest.jsonl" in refused.text[0]
+    assert set(site.engine.dispatcher.cameras) == {"one"}
+    (tmp_path / "out-guest.jsonl").rmdir()
+    assert site.ask("add", file=str(guest)).ok
+    site.plays("one", "guest")
+    assert site.ask("remove", camera="guest").ok
+    site.until(lambda: "guest" not in site.engine.dispatcher.cameras)
+    first = (tmp_path / "out-guest.jsonl").read_text().count("\n")
+    assert site.ask("add", file=str(guest)).ok
+    site.plays("guest")
+    site.end()
+    lines = [json.loads(line) for line in (tmp_path / "out-guest.jsonl").read_text().splitlines()]
+    assert len(lines) == len(site.frames("guest")) > first > 0, "added again, its file goes on"

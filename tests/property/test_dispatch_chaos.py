@@ -439,6 +439,7 @@ class ChangingWorld(World):
         self.wanted: dict[str, CameraSpec] = {}  # cameras that restart: what they are to become
         self.linked: set[str] = set()
         self.removed = 0
+        self.ever_removed: set[str] = set()
         self.restarted = 0
         super().__init__(the_plan, frames, rng)
 
@@ -575,6 +576,7 @@ class ChangingWorld(World):
             pass
         elif action == "remove":
             changes.remove(name, "on request")
+            self.ever_removed.add(name)
             self.stop(name)
         elif action == "pause" and line.end is None and not line.hold:
             changes.pause(name)
@@ -635,8 +637,7 @@ def test_whatever_changes_while_it_runs_every_frame_is_counted_and_none_comes_tw
             assert (entry.published, entry.in_flight) == (len(messages), 0)
             assert not lines[name].held
     if not live:
-        recorded = [n for n in ("c0", "c1") if not any(s.camera == n and s.cause == "removed" for s in world.statuses)]
-        for name in recorded:
+        for name in {"c0", "c1"} - world.ever_removed:
             entry = lines[name].ledger.entry()
             assert set(entry.dropped) <= {"sampling"}, "a recording that was not removed loses nothing"
 
@@ -744,3 +745,34 @@ def test_frames_of_a_live_camera_that_wait_too_long_for_the_sinks_are_dropped_an
     assert entry.decoded == entry.published + sum(entry.dropped.values()) == 60
     told = {q for s in world.statuses if s.state == "gap" for q in range(s.from_seq or 0, (s.to_seq or 0) + 1)}
     assert told | {m.seq for m in messages} == set(range(60))
+
+
+def test_the_death_of_a_live_cameras_worker_is_told_and_it_goes_on_in_a_new_epoch() -> None:
+    the_plan = plan(1, 4, 2, 1, 1)
+    specs = tuple(dataclasses.replace(c, network=True, live=True) for c in the_plan.cameras)
+    world = ChangingWorld(dataclasses.replace(the_plan, cameras=specs), 30, random.Random(3))
+    while not world.published["c0"]:
+        world.step(0.0)
+    epoch = world.published["c0"][-1].epoch
+    world.kill("decode/c0")
+    assert world.dispatcher.cameras["c0"].state == "reconnecting"
+    for _ in range(300):
+        world.step(0.0)
+    told = [s for s in world.statuses if s.cause == "worker_failed"]
+    assert [s.state for s in told] == ["reconnecting"]
+    assert "killed" in told[0].detail
+    assert world.published["c0"][-1].epoch > epoch
+    world.dispatcher.stop_sources()
+    world.run(0.0)
+
+
+def test_a_live_camera_that_gives_up_is_told_as_failed_once() -> None:
+    the_plan = plan(1, 4, 2, 1, 1)
+    specs = tuple(dataclasses.replace(c, network=True, live=True) for c in the_plan.cameras)
+    world = ChangingWorld(dataclasses.replace(the_plan, cameras=specs), 30, random.Random(3))
+    world.dispatcher.receive("decode/c0", LinkChanged("c0", 0, "failed", "unauthorised", "wrong password", 5))
+    world.dispatcher.receive("decode/c0", StreamEnded("c0", 0, "unauthorised", "wrong password", 0, 0, 0, True))
+    for _ in range(50):
+        world.step(0.0)
+    assert [(s.state, s.cause) for s in world.statuses] == [("failed", "unauthorised")]
+    assert world.dispatcher.cameras["c0"].state == "failed"
