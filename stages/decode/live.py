@@ -14,9 +14,9 @@ from stages.decode.link import Link, Overdue
 from stages.decode.network import NetworkSource
 from stages.decode.reader import Arrived, Reader
 from stages.decode.slots import SlotWriter
-from stages.decode.source import LiveFrame, LiveSource
+from stages.decode.source import LiveSource
 from stages.decode.stage import ResumePoint
-from stages.decode.upright import upright_size
+from stages.decode.tally import Tally
 from stages.decode.wakeup import WakeUp
 from stages.errors import BadItem, StageDead
 from stages.frames import SlotRing
@@ -28,7 +28,6 @@ from stages.messages import (
     LinkChanged,
     LinkState,
     StreamEnded,
-    StreamStarted,
 )
 from stages.model import ModelSpec
 from stages.stage import MonotonicClock
@@ -70,7 +69,6 @@ class LiveDecode:
         self._delay_ms = delay_ms
         self._open_source = open_source or (lambda camera: NetworkSource(camera, clock_ns, wall_ns))
         self._slots = SlotWriter(model, ring, camera.roi)
-        self._settings = 0
         self.done = False
         self._link: Link | None = None  # None: not begun
         self._reader: Reader | None = None
@@ -79,10 +77,7 @@ class LiveDecode:
         self._woke_ns = 0  # when it looked again after a pause that was not its own
         self._cause: str = "first"  # why the next try is made
         start = resume or ResumePoint()
-        self._epoch = start.epoch
-        self._seq = start.next_seq
-        self._decoded = start.decoded
-        self._sampled_out = start.sampled_out
+        self._tally = Tally(camera.name, start.epoch, start.next_seq, start.decoded, start.sampled_out)
         self._started = False  # StreamStarted was told for this epoch
         self._wake_up = WakeUp()
 
@@ -102,7 +97,7 @@ class LiveDecode:
     def change(self, camera: CameraSpec, settings: int) -> None:
         """From the next frame on, frames are made by ``camera`` and carry ``settings``. The connection stays."""
         before, self._camera = self._camera, camera
-        self._settings = settings
+        self._tally.settings = settings
         self._slots.look_at(camera.roi)
         if self._link is not None:
             self._link.keyframes = camera.keyframes
@@ -220,18 +215,7 @@ class LiveDecode:
             link.opened(now_ns)
         if facts is not None and size is not None and not self._started:
             self._started = True
-            messages.append(
-                StreamStarted(
-                    camera=self._camera.name,
-                    epoch=self._epoch,
-                    width=size[0],
-                    height=size[1],
-                    fps=facts.fps,
-                    codec=facts.codec,
-                    clock="arrival",
-                    frames_expected=None,
-                )
-            )
+            messages.append(self._tally.started(size, facts.fps, facts.codec, "arrival", None))
         if self._pictures_come(reader, link) and link.picture(now_ns):
             messages.append(self._changed("streaming", self._cause, "", 0))
         return messages
@@ -268,7 +252,7 @@ class LiveDecode:
         """The connection, or the try, is over: end the epoch, plan the next try."""
         self._cause = cause
         retry_ms = link.lost(now_ns, cause)
-        self._count_passed(reader.intake.take_passed())
+        self._tally.count_sampled_out(reader.intake.take_passed())
         if retry_ms is None:
             tries = f"{link.attempt} tries in a row" if link.attempt > 1 else "one try"
             detail = f"{detail}; given up after {tries}, see source.reconnect.attempts"
@@ -276,10 +260,9 @@ class LiveDecode:
             return [failed, self._end(cause, detail, reader)]
         messages: list[InternalMessage] = []
         if self._started:
-            messages.append(self._ended(cause, detail, reader, last=False))
+            messages.append(self._tally.ended(cause, detail, reader.source.decode_errors, last=False))
             self._started = False
-            self._epoch += 1
-            self._seq = 0
+            self._tally = self._tally.next_epoch()
         told = f"{detail}; trying again in {retry_ms / 1000:.1f} s"
         return [*messages, self._changed("reconnecting", cause, told, link.attempt, retry_ms)]
 
@@ -287,90 +270,50 @@ class LiveDecode:
 
     def _take_in(self, item: Arrived, now_ns: int) -> list[InternalMessage]:
         """Count one frame, give it its seq, put it into a slot; the limit ends the stream before it."""
-        limit = self._camera.max_frames
-        left = None if limit is None else limit - self._decoded
+        tally, limit = self._tally, self._camera.max_frames
+        left = None if limit is None else limit - tally.decoded
         if left is not None and item.passed >= left:
-            self._count_passed(left)
+            tally.count_sampled_out(left)
             return [self._end("limit", f"max_frames: {limit}")]
-        self._count_passed(item.passed)
-        self._decoded += 1
-        seq = self._seq
-        self._seq += 1
-        message = self._made(item, seq, now_ns)
+        tally.count_sampled_out(item.passed)
+        message = self._made(item, tally.count_frame(), now_ns)
         if left is not None and item.passed + 1 == left:
             return [message, self._end("limit", f"max_frames: {limit}")]
         return [message]
 
     def _made(self, item: Arrived, seq: int, now_ns: int) -> FrameReady | FrameDropped:
-        live = item.live
+        live, tally = item.live, self._tally
         if live is None:
-            return self._dropped(seq, item.cause)
+            return tally.dropped(seq, item.cause)
         if now_ns - live.arrived_at_ns > self._camera.max_age_ms * MS:
-            return self._dropped(seq, "too_old")
+            return tally.dropped(seq, "too_old")
         if not self._slots.free:
-            return self._dropped(seq, "no_slot")
+            return tally.dropped(seq, "no_slot")
         try:
-            slot, generation = self._slots.write(live.frame)
+            at = self._slots.write(live.frame)
         except BadItem as bad:
-            return self._dropped(seq, bad.cause, bad.detail)
-        return self._ready(live, seq, slot, generation)
-
-    def _ready(self, live: LiveFrame, seq: int, slot: int, generation: int) -> FrameReady:
-        width, height = upright_size(live.frame)
-        return FrameReady(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            seq=seq,
-            slot=slot,
-            generation=generation,
-            width=width,
-            height=height,
+            return tally.dropped(seq, bad.cause, bad.detail)
+        return tally.ready(
+            seq,
+            at,
+            live.frame,
             pts_ns=live.pts_ns,
             captured_ns=live.captured_ns,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
             corrupt=live.corrupt,
             decoded_at_ns=self._clock_ns(),
             clock=live.clock,
             arrived_at_ns=live.arrived_at_ns,
-            settings=self._settings,
         )
-
-    def _dropped(self, seq: int, cause: str, detail: str = "") -> FrameDropped:
-        return FrameDropped(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            seq=seq,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
-            cause=cause,
-            detail=detail,
-        )
-
-    def _count_passed(self, passed: int) -> None:
-        self._decoded += passed
-        self._sampled_out += passed
 
     def _changed(
         self, state: LinkState, cause: str, detail: str, attempt: int, retry_ms: int | None = None
     ) -> LinkChanged:
-        return LinkChanged(self._camera.name, self._epoch, state, cause, detail, attempt, retry_ms)
+        return LinkChanged(self._camera.name, self._tally.epoch, state, cause, detail, attempt, retry_ms)
 
     def _end(self, cause: str, detail: str, reader: Reader | None = None) -> StreamEnded:
-        message = self._ended(cause, detail, reader or self._reader, last=True)
+        reader = reader or self._reader
         self.done = True
         if self._reader is not None:
             self._reader.leave()
-        return message
-
-    def _ended(self, cause: str, detail: str, reader: Reader | None, *, last: bool) -> StreamEnded:
-        return StreamEnded(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            cause=cause,
-            detail=detail,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
-            decode_errors=0 if reader is None else reader.source.decode_errors,
-            last=last,
-        )
+        decode_errors = 0 if reader is None else reader.source.decode_errors
+        return self._tally.ended(cause, detail, decode_errors, last=True)

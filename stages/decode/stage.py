@@ -15,7 +15,7 @@ from stages.decode.file import FileSource
 from stages.decode.sampling import Sampler
 from stages.decode.slots import SlotWriter
 from stages.decode.source import Ending, Source, SourceFacts, SourceFrame
-from stages.decode.upright import upright_size
+from stages.decode.tally import Tally
 from stages.errors import BadItem, SourceRefused
 from stages.frames import SlotRing
 from stages.messages import FrameDropped, FrameReady, InternalMessage, StreamEnded, StreamStarted
@@ -60,17 +60,13 @@ class Decode:
         self._camera = camera
         self._clock_ns = clock_ns
         self._slots = SlotWriter(model, ring, camera.roi)
-        self._settings = 0
         self.done = False
         self.wake_fd = -1  # only time and slots change what there is to do
         self._source: Source | None = None
         self._facts: SourceFacts | None = None
         self._recorded_at_ns = camera.recorded_at_ns or 0
         start = resume or ResumePoint()
-        self._epoch = start.epoch
-        self._seq = start.next_seq
-        self._decoded = start.decoded
-        self._sampled_out = start.sampled_out
+        self._tally = Tally(camera.name, start.epoch, start.next_seq, start.decoded, start.sampled_out)
         self._skip = start.next_seq if start.read < 0 else 0  # wanted frames that the lost stage has told already
         self._reread = max(start.read, 0)  # or else: frames of any kind that it has accounted for
         self._sampler = Sampler(camera.sample_every, camera.sample_fps)
@@ -91,7 +87,7 @@ class Decode:
     def change(self, camera: CameraSpec, settings: int) -> None:
         """From the next frame on, frames are made by ``camera`` and carry ``settings``. The source stays as it is."""
         before, self._camera = self._camera, camera
-        self._settings = settings
+        self._tally.settings = settings
         self._slots.look_at(camera.roi)
         if (before.sample_every, before.sample_fps) != (camera.sample_every, camera.sample_fps):
             self._sampler = Sampler(camera.sample_every, camera.sample_fps)
@@ -163,16 +159,7 @@ class Decode:
         self._source, self._facts = source, facts
         if self._camera.recorded_at_ns is None:
             self._recorded_at_ns = facts.recorded_at_ns or 0
-        return StreamStarted(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            width=facts.width,
-            height=facts.height,
-            fps=facts.fps,
-            codec=facts.codec,
-            clock="file",
-            frames_expected=facts.frames,
-        )
+        return self._tally.started((facts.width, facts.height), facts.fps, facts.codec, "file", facts.frames)
 
     def _close_source(self) -> None:
         if self._source is not None:
@@ -182,12 +169,11 @@ class Decode:
     def _limit_reached(self) -> bool:
         limit = self._camera.max_frames
         skips = self._skip or self._reread
-        return limit is not None and not skips and self._ahead is None and self._decoded + self._passed >= limit
+        return limit is not None and not skips and self._ahead is None and self._tally.decoded + self._passed >= limit
 
     def _count_passed(self) -> None:
         """Frames sampled out after the last one that was told."""
-        self._decoded += self._passed
-        self._sampled_out += self._passed
+        self._tally.count_sampled_out(self._passed)
         self._passed = 0
 
     def _due_ns(self, frame: SourceFrame) -> int:
@@ -207,44 +193,24 @@ class Decode:
     def _deliver(self, source_frame: SourceFrame) -> FrameReady | FrameDropped:
         """Count the frame, give it its seq, put it into a slot."""
         self._count_passed()
-        self._decoded += 1
-        seq = self._seq
-        self._seq += 1
+        tally = self._tally
+        seq = tally.count_frame()
         if self._ahead_cause:
-            return self._dropped(seq, self._ahead_cause, "")
+            return tally.dropped(seq, self._ahead_cause)
         if not self._slots.free:
-            return self._dropped(seq, "no_slot", "")
-        width, height = upright_size(source_frame.frame)
+            return tally.dropped(seq, "no_slot")
         try:
-            slot, generation = self._slots.write(source_frame.frame)
+            at = self._slots.write(source_frame.frame)
         except BadItem as item:
-            return self._dropped(seq, item.cause, item.detail)
-        return FrameReady(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            seq=seq,
-            slot=slot,
-            generation=generation,
-            width=width,
-            height=height,
+            return tally.dropped(seq, item.cause, item.detail)
+        return tally.ready(
+            seq,
+            at,
+            source_frame.frame,
             pts_ns=source_frame.pts_ns,
             captured_ns=self._recorded_at_ns + source_frame.pts_ns,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
             corrupt=source_frame.corrupt,
             decoded_at_ns=self._clock_ns(),
-            settings=self._settings,
-        )
-
-    def _dropped(self, seq: int, cause: str, detail: str) -> FrameDropped:
-        return FrameDropped(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            seq=seq,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
-            cause=cause,
-            detail=detail,
         )
 
     def _next_epoch(self, source: Source) -> list[InternalMessage]:
@@ -257,14 +223,14 @@ class Decode:
         if self._origin_ns is not None and self._facts is not None:
             self._origin_ns += self._last_pts_ns + self._facts.nominal_ns
         self._close_source()
-        self._epoch += 1
-        self._seq = 0
+        before = self._tally
+        self._tally = before.next_epoch()
         self._skip = self._reread = 0
         self._sampler = Sampler(self._camera.sample_every, self._camera.sample_fps)
         try:
             return [ended, self._open_source()]
         except SourceRefused as refused:  # deleted or replaced since
-            self._epoch -= 1
+            self._tally = before
             return [self._end(Ending(refused.cause, refused.problems[0]), last=True)]
 
     def _end(self, ending: Ending, last: bool) -> StreamEnded:
@@ -273,13 +239,5 @@ class Decode:
         return message
 
     def _ended(self, ending: Ending, last: bool) -> StreamEnded:
-        return StreamEnded(
-            camera=self._camera.name,
-            epoch=self._epoch,
-            cause=ending.cause,
-            detail=ending.detail,
-            decoded=self._decoded,
-            sampled_out=self._sampled_out,
-            decode_errors=0 if self._source is None else self._source.decode_errors,
-            last=last,
-        )
+        decode_errors = 0 if self._source is None else self._source.decode_errors
+        return self._tally.ended(ending.cause, ending.detail, decode_errors, last=last)
