@@ -53,7 +53,8 @@ def unlucky_site(folder: Path) -> Iterator[LiveRun]:
                 "source": {"url": f"rtsp://127.0.0.1:{deaf.getsockname()[1]}/x", "reconnect": QUICK}
             }
         run = stack.enter_context(LiveRun(folder, cameras))
-        (folder / "extra.yaml").write_text(yaml_of(camera(server, "extra")))
+        (folder / "given").mkdir()
+        (folder / "given" / "extra.yaml").write_text(yaml_of(camera(server, "extra")))
         run.wait_for_frames(["steady"], 0.0, 60)
         yield run
 
@@ -109,7 +110,7 @@ def subscribers(run: LiveRun, count: int) -> Flood:
 
 def additions(run: LiveRun, count: int) -> Flood:
     """A camera joins, gives a picture, and is taken out, so many times: by request and by its file in turn."""
-    file, watched = run.folder / "extra.yaml", run.cameras_folder / "extra.yaml"
+    file, watched = run.folder / "given" / "extra.yaml", run.cameras_folder / "extra.yaml"
     turn = iter(range(10**9))
 
     def once(_: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,12 +23,17 @@ STEADY = 5  # frames of each camera before the next blow
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """One worker was hit; seconds until every camera gave pictures again and the worker was replaced."""
+    """One worker was hit; seconds until it was replaced, and until every camera gave pictures after that."""
 
     kind: str
     signal: str
-    back_s: float
-    others_gap_s: float | None  # longest silence of a camera whose own worker was not hit; None: all were
+    replaced_s: float
+    pictures_s: float
+    others_gap_s: float | None  # longest silence of a camera that had no part in it; None: all had
+
+    def __str__(self) -> str:
+        gap = "" if self.others_gap_s is None else f", other cameras' longest silence {self.others_gap_s:.2f} s"
+        return f"{self.signal} {self.kind:9} replaced {self.replaced_s:5.2f} s, pictures {self.pictures_s:5.2f} s{gap}"
 
 
 @contextmanager
@@ -46,19 +51,29 @@ def live_site(folder: Path) -> Iterator[LiveRun]:
             yield run
 
 
-def strike(run: LiveRun, kind: str, number: signal.Signals) -> Blow:
-    """Hit the first worker of ``kind``; wait until it is replaced and all cameras are back."""
+def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[Blow]:
+    """Hit one worker of each of ``kinds`` at once; wait until they are replaced and all cameras are back."""
     run.wait_for_frames(CAMERAS, time.monotonic(), 60, STEADY)
-    pid = run.wait(f"a worker of kind {kind}", lambda: run.workers(kind), 30)[0]
-    worker = next(each for each in run.status()["workers"] if each["pid"] == pid)
+    run.wait("all workers are ready", lambda: all(each["state"] == "ready" for each in run.status()["workers"]), 60)
+    workers = run.status()["workers"]
+    hit = [next(each for each in workers if each["kind"] == kind) for kind in kinds]
     hit_s = time.monotonic()
-    os.kill(pid, number)
-    run.wait(f"{worker['name']} replaced", lambda: _replaced(run, worker["name"], pid), 60)
-    run.wait_for_frames(CAMERAS, time.monotonic(), 60, 1)
-    back_s = time.monotonic() - hit_s
-    spared = [name for name in CAMERAS if kind in ("decode", "observe") and worker["name"] != f"decode/{name}"]
+    for each in hit:
+        os.kill(each["pid"], number)
+    back_s = []
+    for each in hit:
+        run.wait(f"{each['name']} replaced", lambda each=each: _replaced(run, each["name"], each["pid"]), 60)  # type: ignore[misc]
+        back_s.append(time.monotonic() - hit_s)
+    replaced_s = time.monotonic()
+    run.wait_for_frames(CAMERAS, replaced_s, 60, 1)
+    own = {each["name"] for each in hit}
+    spared = [name for name in CAMERAS if {*kinds} <= {"decode", "observe"} and f"decode/{name}" not in own]
     gaps = [silence(run, name, hit_s) for name in spared]
-    return Blow(kind, number.name, back_s, max(gaps) if gaps else None)
+    frames_s = max(run.frames_of(name, replaced_s)[0].at_s for name in CAMERAS) - hit_s
+    return [
+        Blow(kind, number.name, seconds, frames_s, max(gaps) if gaps else None)
+        for kind, seconds in zip(kinds, back_s, strict=True)
+    ]
 
 
 def _replaced(run: LiveRun, name: str, pid: int) -> bool:

@@ -63,14 +63,13 @@ class Footprint:
     descriptors: int
     memory_bytes: int  # private, that is USS
 
-    def grown(self, before: Footprint, memory_bytes: int) -> list[str]:
-        """What there is more of than before; of memory, by more than ``memory_bytes``."""
-        names = ("processes", "threads", "descriptors")
-        more = [f"{name} {getattr(before, name)} -> {getattr(self, name)}" for name in names]
-        problems = [text for text, name in zip(more, names, strict=True) if getattr(self, name) > getattr(before, name)]
-        if self.memory_bytes > before.memory_bytes + memory_bytes:
-            problems.append(f"memory {before.memory_bytes / 2**20:.1f} -> {self.memory_bytes / 2**20:.1f} MB")
-        return problems
+    def grown(self, before: Footprint, memory_bytes: int, coming_and_going: int = 0) -> list[str]:
+        """What there is more of than before: of memory by more than ``memory_bytes``, of threads and descriptors by
+        more than ``coming_and_going`` connections have of them."""
+        rooms = {"processes": 0, "threads": coming_and_going, "descriptors": coming_and_going}
+        rooms["memory_bytes"] = memory_bytes
+        pairs = {name: (getattr(before, name), getattr(self, name)) for name in rooms}
+        return [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if b > a + rooms[name]]
 
     def __str__(self) -> str:
         memory = f"{self.memory_bytes / 2**20:.1f} MB"
@@ -229,7 +228,7 @@ class LiveRun:
                 shown += error.read().decode()
         return shown
 
-    def footprint(self, samples: int = 8, every_s: float = 0.15) -> Footprint:
+    def footprint(self, samples: int = 5, every_s: float = 0.2) -> Footprint:
         """Of all processes: the least of some samples, for connections and their threads come and go."""
         found = []
         for _ in range(samples):
@@ -329,7 +328,7 @@ class LiveRun:
 
     def leaks_in_files(self) -> list[str]:
         """Files of the run's folder that hold the canary, besides those that were given to it."""
-        given = {self.folder / "site.yaml", *self.cameras_folder.glob("*")}
+        given = {self.folder / "site.yaml", *self.cameras_folder.glob("*"), *(self.folder / "given").glob("*")}
         files = [path for path in self.folder.rglob("*") if path.is_file() and path not in given]
         return [str(path.relative_to(self.folder)) for path in files if found_in(path.read_bytes())]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from faults.overload import BATCH_MS, CAMERAS, FPS, Overload, overloaded, slow_site
 
-SECONDS = 12.0
+SECONDS = 8.0
 ROOM_BYTES = 4 << 20
 SLACK_MS = 100.0  # hand-over to a subscriber on a machine of two busy cores
 
