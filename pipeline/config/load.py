@@ -309,6 +309,10 @@ def _check_camera(camera: _Camera, models: Mapping[str, ModelConfig], problems: 
     if model is not None:
         _check_classes(camera, model, problems)
     tls_ca = _tls_ca(camera, problems)
+    policy = camera.node.get("live", "policy")
+    if located is not None and is_camera(located) and policy is not None and policy.value == "lossless":
+        problem = "a camera does not wait, whatever is done here; write auto or newest"
+        problems.add_node(policy, f"{camera.prefix}.live.policy" if camera.prefix else "live.policy", problem)
     if config is None or located is None or url is None:
         return None
     if tls_ca is not None:

@@ -163,7 +163,7 @@ class LiveDecode:
         overdue = link.overdue(now_ns, *self._last_ns())
         if overdue is not None and overdue.what == "picture":  # whatever else comes, endlessly
             return [*messages, *self._tear_down(link, reader, overdue, now_ns)]
-        item = reader.intake.take()
+        item = reader.intake.take() if self._started else None
         if item is not None:
             return [*messages, *self._take_in(item, now_ns)]
         if reader.bug is not None:
@@ -210,13 +210,13 @@ class LiveDecode:
 
     def _take_news(self, reader: Reader, link: Link, now_ns: int) -> list[InternalMessage]:
         messages: list[InternalMessage] = []
-        facts, size = reader.facts, reader.intake.first_size
+        size, facts = reader.intake.first_size, reader.facts  # the reader sets them the other way round
         if facts is not None and not link.is_open:
             link.opened(now_ns)
         if facts is not None and size is not None and not self._started:
             self._started = True
             messages.append(self._tally.started(size, facts.fps, facts.codec, "arrival", None))
-        if self._pictures_come(reader, link) and link.picture(now_ns):
+        if self._started and self._pictures_come(reader, link) and link.picture(now_ns):
             messages.append(self._changed("streaming", self._cause, "", 0))
         return messages
 

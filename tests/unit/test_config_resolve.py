@@ -225,6 +225,12 @@ def test_what_is_live_is_known_by_its_address(here: Path, url: str, network: boo
     assert is_live(camera.url) == network
 
 
+def test_no_camera_waits(here: Path) -> None:
+    site = write(here, "cameras: [{name: a, source: 'rtsp://cam/x', live: {policy: lossless}}]\n")
+    with pytest.raises(UserError, match=r'cameras\[0\].live.policy: "lossless": a camera does not wait'):
+        load_site(site)
+
+
 def test_a_file_of_certificates_that_is_not_there_is_refused(here: Path) -> None:
     site = write(here, "cameras: [{name: a, source: {url: 'rtsps://cam/x', tls_ca: no.pem}}]\n")
     with pytest.raises(UserError, match=r'cameras\[0\].source.tls_ca: "no.pem": no such file'):
