@@ -261,6 +261,7 @@ class Engine:
         if self._desk is not None:
             self._desk.service(self._fleet, now_ns, self._read_gauge)
         self._fleet.step(now_ns)
+        self._link_log.keep(self.dispatcher.cameras)
 
     def _wait(self, deadline_ns: int | None) -> None:
         now_ns = time.monotonic_ns()

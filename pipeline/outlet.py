@@ -10,6 +10,7 @@ from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
 from stages.sinks.sink import CameraAware, Sink
 
+LIVE_PATIENCE_NS = 120_000_000_000  # beyond any publish.join_ms
 RETRY_NS = 2_000_000  # a sink that is full is asked again this soon
 
 
@@ -18,7 +19,8 @@ class Outlet:
 
     Messages of live cameras and of recordings are two lines: a recording that waits for a slow sink holds up no live
     camera. What is done about slow subscribers of live cameras is the sink's own decision (it then takes and counts the
-    loss). A sink that breaks (a full disk) is closed and told in ``problems``; the others go on.
+    loss). A sink that breaks (a full disk) is closed and told in ``problems``; the others go on. So is one that takes
+    nothing of live cameras for two minutes (a pipe that nobody reads): what is told of them would pile up for ever.
     """
 
     def __init__(self, sinks: Sequence[Sink], heartbeat_ms: int) -> None:
@@ -26,6 +28,7 @@ class Outlet:
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._opened: list[Sink] = []
         self._taken_by = {True: 0, False: 0}  # by line (live or not): sinks that have taken the message at its head
+        self._live_blocked_ns: int | None = None  # since when a sink has not taken the head of the live line
         self._next_heartbeat_ns = 0
         self._started_ns = 0
         self.blocked = False
@@ -72,6 +75,8 @@ class Outlet:
                 try:
                     if not sink.take(message):
                         self.blocked = True
+                        if live:
+                            self._wait_for(sink, dispatcher.outbound.now_ns)
                         return moved
                 except StageDead as error:
                     self._broken(sink, error)
@@ -79,6 +84,7 @@ class Outlet:
                 else:
                     self._taken_by[live] += 1
             self._taken_by[live] = 0
+            self._live_blocked_ns = None if live else self._live_blocked_ns
             self._miss()
             if self.dead():
                 break
@@ -119,6 +125,13 @@ class Outlet:
             name: f"; {count} later messages are not in it" if count else "" for name, count in self._missed.items()
         }
         return [f"{name}: {why}{missed[name]}" for name, why in self._broke.items()]
+
+    def _wait_for(self, sink: Sink, now_ns: int) -> None:
+        if self._live_blocked_ns is None:
+            self._live_blocked_ns = now_ns
+        elif now_ns - self._live_blocked_ns > LIVE_PATIENCE_NS:
+            self._live_blocked_ns = None
+            self._broken(sink, StageDead("took nothing for two minutes, and live cameras wait for nobody"))
 
     def _miss(self) -> None:
         for name in self._missed:

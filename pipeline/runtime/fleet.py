@@ -195,6 +195,7 @@ class Fleet:
         line = self._dispatcher.cameras[spec.name]
         paused = line.hold == "paused" and spec.name not in self._to_resume
         self._to_resume.discard(spec.name)
+        self._to_start.pop(spec.name, None)
         self._changes.restart(spec.name, "reloaded", why)
         self._successors[spec.name] = _Successor(spec, ring, paused)
         self._stop_worker(spec.name, now_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 
 from stages.messages import LinkChanged
 
@@ -33,6 +34,6 @@ class LinkLog:
         level = logging.ERROR if message.state == "failed" else logging.WARNING
         LOG.log(level, "camera %s: %s (%s): %s", message.camera, message.state, message.cause, message.detail)
 
-    def forget(self, camera: str) -> None:
-        """The camera has left."""
-        self._last.pop(camera, None)
+    def keep(self, cameras: Container[str]) -> None:
+        """Forget all others: they have left."""
+        self._last = {name: last for name, last in self._last.items() if name in cameras}

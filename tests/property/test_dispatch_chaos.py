@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
 from collections import deque
 from dataclasses import dataclass
@@ -615,7 +616,7 @@ class ChangingWorld(World):
     kill_rate=st.sampled_from([0.0, 0.02]),
     change_rate=st.sampled_from([0.005, 0.03, 0.1]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_whatever_changes_while_it_runs_every_frame_is_counted_and_none_comes_twice(
     seed: int, live: bool, kill_rate: float, change_rate: float
 ) -> None:
@@ -776,3 +777,33 @@ def test_a_live_camera_that_gives_up_is_told_as_failed_once() -> None:
         world.step(0.0)
     assert [(s.state, s.cause) for s in world.statuses] == [("failed", "unauthorised")]
     assert world.dispatcher.cameras["c0"].state == "failed"
+
+
+def test_a_live_camera_that_is_dead_for_hours_leaves_nothing_behind() -> None:
+    the_plan = plan(1, 4, 2, 1, 1)
+    specs = tuple(dataclasses.replace(c, network=True, live=True) for c in the_plan.cameras)
+    dispatcher = Dispatcher(dataclasses.replace(the_plan, cameras=specs), lambda: 0)
+    dispatcher.worker_ready("decode/c0", "decode", 2)
+    dispatcher.open_gates()
+    dispatcher.outbox.clear()
+    told = 0
+
+    def hour() -> None:
+        nonlocal told
+        for attempt in range(1800):
+            dispatcher.receive("decode/c0", LinkChanged("c0", 0, "connecting", "refused", "", attempt))
+            dispatcher.receive("decode/c0", LinkChanged("c0", 0, "reconnecting", "refused", "nobody", attempt, 2000))
+            dispatcher.pump(attempt)
+            while dispatcher.peek_outbound(live=True) is not None:
+                dispatcher.delivered(live=True)
+                told += 1
+
+    hour()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(5):
+        hour()
+    gc.collect()
+    assert told == 6 * 3600
+    assert len(gc.get_objects()) - before < 100
+    assert (len(dispatcher.outbound), len(dispatcher.outbox), len(dispatcher.cameras["c0"].order)) == (0, 0, 0)

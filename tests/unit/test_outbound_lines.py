@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from pipeline.outlet import Outlet
+from pipeline.outlet import LIVE_PATIENCE_NS, Outlet
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.outbound import Outbound, Outgoing
 from stages.camera import CameraSpec
@@ -147,6 +147,24 @@ def test_what_became_too_old_while_it_waited_is_dropped_and_told_unless_a_sink_h
         assert ("file", 0) in sink.took
     entry = dispatcher.cameras["live"].ledger.entry()
     assert (entry.published, entry.dropped, entry.in_flight) == (2, {"too_old": 4}, 0)
+
+
+def test_a_sink_that_takes_nothing_of_live_cameras_for_minutes_is_given_up() -> None:
+    first, second = Fussy("first"), Fussy("second")
+    outlet = Outlet([first, second], 1000)
+    outlet.open(0)
+    dispatcher = Dispatcher()
+    second.refuses = {"live"}
+    for second_ns in range(0, LIVE_PATIENCE_NS + 3_000_000_000, 1_000_000_000):
+        dispatcher.outbound.now_ns = second_ns
+        dispatcher.put("live", second_ns // 1_000_000_000, since_ms=second_ns // MS)
+        outlet.deliver(dispatcher)  # type: ignore[arg-type]
+        outlet.deliver(dispatcher)  # type: ignore[arg-type]
+    assert len(outlet.problems) == 1
+    assert "second: took nothing for two minutes" in outlet.problems[0]
+    assert len(dispatcher.outbound) == 0
+    assert dispatcher.cameras["live"].ledger.exact
+    assert not outlet.dead()
 
 
 def test_gaps_of_what_became_too_old_are_told_before_the_end() -> None:
