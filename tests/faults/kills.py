@@ -87,18 +87,29 @@ def silence(run: LiveRun, camera: str, since_s: float) -> float:
     return max(b - a for a, b in pairwise(times))
 
 
-def kill_tree(run: LiveRun, number: signal.Signals) -> list[str]:
-    """``number`` to the engine (SIGSTOP: to the whole tree, then SIGKILL to the engine); what is left after 3 s."""
+WAYS = ("the engine alone", "every process", "every process stopped, then the engine killed")
+
+
+def kill_tree(run: LiveRun, way: str) -> list[str]:
+    """End a run without a word, in one of WAYS; what is left after 3 s.
+
+    When every process is killed at once, nobody is left to remove the run's folder: the next run does.
+    """
     assert run.process is not None
     family = run.family()
-    if number == signal.SIGSTOP:
+    if way == WAYS[1]:
+        for each in family:
+            each.kill()
+        run.process.wait()
+        return [what for what in run.left_behind(3.0) if not what.startswith("folder")]
+    if way == WAYS[2]:
         for each in family:
             each.suspend()
         time.sleep(0.3)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
-    if number == signal.SIGSTOP:
+    if way == WAYS[2]:
         for each in family:  # a stopped process can't see that its parent is gone; whoever stopped it lets it go on
-            if each.is_running() and each.pid != run.process.pid:
+            if each.pid != run.process.pid and each.is_running():
                 each.resume()
     return run.left_behind(3.0)

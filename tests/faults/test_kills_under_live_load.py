@@ -6,11 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults.kills import CAMERAS, KINDS, kill_tree, live_site, strike
+from faults.kills import CAMERAS, KINDS, WAYS, kill_tree, live_site, strike
 from faults.trial import disorder
 
 TIMES = 2
-SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @pytest.mark.timeout(240)
@@ -34,7 +33,7 @@ def test_every_kind_of_worker_is_replaced_whatever_ends_it(tmp_path: Path) -> No
         assert not run.left_behind()
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_nothing_is_left_of_a_tree_that_is_killed(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_left_of_a_run_that_is_killed(way: str, tmp_path: Path) -> None:
     with live_site(tmp_path) as run:
-        assert not kill_tree(run, number)
+        assert not kill_tree(run, way)
