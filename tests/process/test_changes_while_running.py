@@ -353,3 +353,33 @@ def test_a_camera_whose_file_of_results_cannot_be_written_is_refused_and_the_oth
     site.end()
     lines = [json.loads(line) for line in (tmp_path / "out-guest.jsonl").read_text().splitlines()]
     assert len(lines) == len(site.frames("guest")) > first > 0, "added again, its file goes on"
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_model_that_is_not_loaded_is_refused_with_the_remedy_one_that_is_kept_ready_is_taken(
+    site: LiveSite, ready: bool
+) -> None:
+    description = Path(__file__).parents[2] / "configs" / "models" / "coco-ssd.yaml"
+    text = SITE + f"models: {{other: {description}}}\n" + ("control: {models: [other]}\n" if ready else "")
+    site.site.write_text(text)
+    site.camera("one")
+    site.camera("two")
+    site.start()
+    site.plays("one", "two")
+    site.camera("one", "model: other\n")
+    site.camera("two", "confidence: 1.0\n")
+    answer = site.ask("reload")
+    if ready:
+        assert answer.text == ["changed two; restarted one"]
+        site.until(lambda: any(m.model == "other" for m in site.frames("one")), "the other model")
+        assert {m.model for m in site.frames("two")} == {"coco-ssd"}
+        last = site.frames("one")[-1]
+        assert last.epoch > 0
+    else:
+        assert not answer.ok
+        assert "'other' is not loaded" in answer.text[0]
+        assert "restart campipe" in answer.text[0]
+        assert "control.models" in answer.text[0]
+        site.plays("one", "two")
+        assert all(line.settings == 0 for line in site.engine.dispatcher.cameras.values()), "nothing was changed"
+    assert site.end().exit_status == 0
