@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 
@@ -13,7 +14,32 @@ from pipeline.runtime.work import DecodeWork
 from pipeline.transport.channel import WorkerChannel
 from stages.messages import Begin, CameraChanged, Goodbye, Ready, SlotsFreed, Stop, StreamEnded
 
+LOG = logging.getLogger("campipe.decode")
 BEGIN_TIMEOUT_MS = 30_000
+TELL_EVERY_NS = 30_000_000_000
+
+
+class Behind:
+    """Says so, not too often, when a camera sends more than this machine decodes."""
+
+    def __init__(self, camera: str) -> None:
+        self._camera = camera
+        self._told = 0
+        self._next_ns = 0
+
+    def look(self, skipped: int, now_ns: int) -> None:
+        """``skipped``: pictures of the present connection that were left out."""
+        if skipped < self._told:
+            self._told = 0
+        if skipped == self._told or now_ns < self._next_ns:
+            return
+        LOG.warning(
+            "camera %s sends more than is decoded: %d pictures were left out, unseen; lower its rate or size, set "
+            "sampling.keyframes, or free the CPU",
+            self._camera,
+            skipped - self._told,
+        )
+        self._told, self._next_ns = skipped, now_ns + TELL_EVERY_NS
 
 
 def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
@@ -42,6 +68,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
         delay_ms=begin.delay_ms,
     )
     meter = Meter(channel)
+    behind = Behind(work.camera.name)
     heap = Heap()
     heap.keep_in_one()
     poller = zmq.Poller()
@@ -57,6 +84,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
             now_ns = time.monotonic_ns()
             meter.report(now_ns)
             heap.tidy(now_ns)
+            behind.look(stage.skipped, now_ns)
             if wait_ns != 0:
                 due_ms = meter.due_ms(now_ns)
                 poller.poll(due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000)))

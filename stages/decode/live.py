@@ -195,6 +195,11 @@ class LiveDecode:
         """Whether a thread is left that can only be ended with its process."""
         return any(not reader.gone for reader in self._readers())
 
+    @property
+    def skipped(self) -> int:
+        """Packets of this connection that were left out because decoding could not keep up; in no ledger."""
+        return 0 if self._reader is None else self._reader.source.skipped
+
     def _readers(self) -> list[Reader]:
         leaving = [self._leaving[0]] if self._leaving is not None else []
         return [*leaving, *([self._reader] if self._reader is not None else [])]

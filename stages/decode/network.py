@@ -23,6 +23,7 @@ from av.video.stream import VideoStream
 from stages.camera import CameraSpec
 from stages.decode import fault_words
 from stages.decode.address import Address, address_of
+from stages.decode.backlog import Backlog
 from stages.decode.clock import nominal_ns, told_fps
 from stages.decode.fault_words import Attempt, told
 from stages.decode.live_clock import LiveClock, captured
@@ -35,6 +36,8 @@ from stages.messages import LinkCause
 TIGHTER: Final = 0.9  # of the link's deadlines
 # Formats in which FFmpeg makes timestamps up, one frame each 40 ms: what has passed here is better.
 _NO_CLOCK: Final = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "m4v", "image2pipe", "jpeg_pipe"})
+# Formats that bring pictures as they are taken; others (HLS, recordings on a server) bring seconds of them at once.
+_AS_THEY_ARE_TAKEN: Final = _NO_CLOCK | {"rtsp", "mpegts", "video4linux2", "v4l2"}
 _PRFT: Final = struct.Struct("=qi")  # AVProducerReferenceTime: microseconds since 1970, flags
 
 
@@ -59,6 +62,8 @@ class NetworkSource:
         self._clock: LiveClock | None = None
         self._rtcp_offset_ns: int | None = None  # UTC less the camera's own time
         self._key_seen = False
+        self._backlog = Backlog()
+        self._in_pieces = False  # it comes in pieces of seconds, not picture by picture: that is no backlog
         self._ours = self._others = self._frames = 0  # packets of the track, of other tracks, frames
 
     # --- open ---------------------------------------------------------------------------------------------------------
@@ -127,6 +132,7 @@ class NetworkSource:
         container_name = container.format.name.partition(",")[0]
         self._clock = LiveClock(None if container_name in _NO_CLOCK else stream.time_base, nominal)
         self._packets = container.demux()
+        self._in_pieces = container_name not in _AS_THEY_ARE_TAKEN
         return SourceFacts(
             width=max(context.width, 0),
             height=max(context.height, 0),
@@ -152,6 +158,11 @@ class NetworkSource:
             raise LinkFault("no_video", f"{place} has {held}: there is no track {self._track}; change source.track")
         return tracks[self._track]
 
+    @property
+    def skipped(self) -> int:
+        """See LiveSource."""
+        return self._backlog.skipped
+
     # --- read ---------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[LiveFrame]:
@@ -176,12 +187,14 @@ class NetworkSource:
             self._others += 1
             return []
         self._ours += 1
+        self._key_seen = self._key_seen or packet.is_keyframe
+        if not self._in_pieces and not self._backlog.decodes(arrived_at_ns, waited_ns, keyframe=packet.is_keyframe):
+            return []
         if self._skipping != self.keyframes:
             self._skipping = self.keyframes
             context.skip_frame = "NONKEY" if self._skipping else "DEFAULT"
         arrived_ns = self._wall_ns()
         self._note_report(packet)
-        self._key_seen = self._key_seen or packet.is_keyframe
         try:
             frames = context.decode(packet)
         except (FFmpegError, ValueError, MemoryError):

@@ -87,6 +87,10 @@ class LiveSource(Protocol):
         """Packets that the decoder refused, since ``open``."""
 
     @property
+    def skipped(self) -> int:
+        """Packets that were not decoded, since ``open``, because decoding could not keep up."""
+
+    @property
     def resolving(self) -> bool:
         """Whether it waits for the name service, which has deadlines of its own and can't be interrupted."""
 

@@ -62,6 +62,7 @@ class Decode:
         self._slots = SlotWriter(model, ring, camera.roi)
         self.done = False
         self.wake_fd = -1  # only time and slots change what there is to do
+        self.skipped = 0  # of a recording nothing is
         self._source: Source | None = None
         self._facts: SourceFacts | None = None
         self._recorded_at_ns = camera.recorded_at_ns or 0

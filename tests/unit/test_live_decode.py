@@ -52,6 +52,7 @@ class ScriptedSource:
     def __init__(self, camera: CameraSpec) -> None:
         self.keyframes = camera.keyframes
         self.decode_errors = 0
+        self.skipped = 0
         self.resolving = False
         self.closed = 0
         self.told: queue.Queue[tuple[object, threading.Event]] = queue.Queue()
