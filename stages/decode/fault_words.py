@@ -64,12 +64,15 @@ _NUMBERS: Final[dict[int, LinkCause]] = {
     errno.ENOTCONN: "disconnected",
     errno.EPROTONOSUPPORT: "transport",
     errno.EADDRINUSE: "busy",
+    errno.EPROTO: "protocol",
+}
+# Of devices; from the network FFmpeg gives such numbers for answers that make no sense to it.
+_DEVICE_NUMBERS: Final[dict[int, LinkCause]] = {
     errno.EBUSY: "busy",
     errno.ENOENT: "not_found",
     errno.ENODEV: "not_found",
     errno.ENXIO: "not_found",
     errno.ENOTTY: "protocol",
-    errno.EPROTO: "protocol",
     errno.EACCES: "forbidden",
 }
 
@@ -118,8 +121,9 @@ def cause_of(error: BaseException, attempt: Attempt) -> LinkCause:
         if attempt.opening and attempt.address.tls:
             return "tls"
         return "protocol" if attempt.opening else "disconnected"
-    if isinstance(number, int) and number in _NUMBERS:
-        return _NUMBERS[number]
+    numbers = _DEVICE_NUMBERS if attempt.address.kind == "device" else _NUMBERS
+    if isinstance(number, int) and number in numbers:
+        return numbers[number]
     if isinstance(error, MemoryError):
         return "corrupt"  # a header that asks for absurd sizes
     return "protocol" if attempt.opening else "disconnected"

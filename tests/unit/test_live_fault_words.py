@@ -68,6 +68,7 @@ CASES = [
     (number(errno.EPERM), {"waited_s": 5.1}, "timeout"),  # FFmpeg's -1, after a PLAY that was never answered
     (number(errno.EPERM), {}, "protocol"),
     (number(errno.ENOENT), {"url": "/dev/video9"}, "not_found"),
+    (number(errno.ENOENT), {}, "protocol"),  # noise in place of an answer
     (number(errno.EBUSY), {"url": "/dev/video0"}, "busy"),
     (number(errno.EACCES), {"url": "/dev/video0"}, "forbidden"),
     (number(errno.ENOTTY), {"url": "/dev/video0"}, "protocol"),
