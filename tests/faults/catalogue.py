@@ -147,4 +147,5 @@ FAULTS = (
     Fault("clock 1 % fast", _mishap(cut=True, drift=1.01), ("disconnected",), hold_s=3.0),
     Fault("reports a wrong hour", _mishap(cut=True, report_offset_s=-7200.0), ("disconnected",), hold_s=3.0),
 )  # fmt: skip
-SHORT = tuple(fault for fault in FAULTS if "long" not in fault.marks)
+# those that are tried again slowly come first: the wait is short as long as a camera has not failed often
+SHORT = tuple(sorted((fault for fault in FAULTS if "long" not in fault.marks), key=lambda fault: -fault.back_s))

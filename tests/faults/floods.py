@@ -75,11 +75,12 @@ def tries(run: LiveRun, kind: str) -> int:
     return sum(told.status.state == "connecting" for name in names for told in run.told_of(name))
 
 
-def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int) -> list[Flood]:
-    """Wait for so many failed opens and reconnects, after a warm-up of a fifth of them."""
+def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: float = 0.2) -> list[Flood]:
+    """Wait for so many failed opens and reconnects, after that part of them as a warm-up."""
     counts = {"absent": failed, "brief": reconnects}
     for kind, count in counts.items():
-        run.wait(f"{count // 5} tries", lambda kind=kind, count=count: tries(run, kind) >= count // 5, 300)  # type: ignore[misc]
+        first_ones = round(count * warm_up)
+        run.wait(f"{first_ones} tries", lambda kind=kind, n=first_ones: tries(run, kind) >= n, 600)  # type: ignore[misc]
     began_s, first = time.monotonic(), {kind: tries(run, kind) for kind in counts}
     before = run.footprint()
     for kind, count in counts.items():
