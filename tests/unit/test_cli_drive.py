@@ -54,7 +54,11 @@ class FakeEngine:
     act: Callable[[FakeEngine], RunReport] = staticmethod(lambda _engine: result())  # type: ignore[assignment]
 
     def __init__(
-        self, plan: RunPlan, sinks: Sequence[Any] = (), on_snapshot: Callable[[EngineSnapshot], None] | None = None
+        self,
+        plan: RunPlan,
+        sinks: Sequence[Any] = (),
+        on_snapshot: Callable[[EngineSnapshot], None] | None = None,
+        desk: object = None,
     ) -> None:
         self.plan, self.sinks, self.on_snapshot = plan, sinks, on_snapshot
         self.stops: list[str] = []
