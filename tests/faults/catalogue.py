@@ -73,13 +73,14 @@ def _sound_alone(victim: Victim) -> None:
 
 
 def _redirect(victim: Victim) -> None:
+    victim.other.start()
     victim.server.mishap("gate", redirect=victim.other.url())
     victim.server.cut("gate")
 
 
 def _redirect_over(victim: Victim) -> None:
+    victim.other.stop()  # who was told to go there, and has not come yet, is refused
     victim.whole()
-    victim.other.cut()
 
 
 def _flap(times: int) -> Act:
