@@ -1,4 +1,4 @@
-"""Fixtures for all tests: where the data lies, and the leak check."""
+"""Fixtures for all tests: where the data lies, and, for those who ask for it, the leak check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leaks import no_leaks, run_folder
 
+__all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from leaks import family, left_after, living
 
 from pipeline.config import replay_site, resolve
 from pipeline.engine import Engine
@@ -217,16 +218,12 @@ def test_when_the_engine_is_killed_every_process_is_gone_within_two_seconds(medi
     deadline = time.monotonic() + 60
     while len(pids) < 4 and time.monotonic() < deadline:
         pids = [int(pid) for pid in parent.stdout.readline().split() if pid.isdigit()]
-    family = {child.pid for child in psutil.Process(parent.pid).children(recursive=True)} | set(pids)
-    assert len(family) >= 4
+    workers = family(parent.pid) | {psutil.Process(pid) for pid in pids}
+    assert len(workers) >= 4
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    until = time.monotonic() + 2
-    while time.monotonic() < until and any(psutil.pid_exists(pid) for pid in family):
-        time.sleep(0.05)
-    left = [pid for pid in family if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-    assert not left
+    assert not left_after(workers, within_s=2)
 
 
 def test_killing_the_forkserver_leaves_no_second_writer(media_dir: Path) -> None:
@@ -234,9 +231,9 @@ def test_killing_the_forkserver_leaves_no_second_writer(media_dir: Path) -> None
     run = Run(make(media_dir))
     run.thread.start()
     run.wait_for(20)
-    first = run.pid("decode")
-    forkserver = psutil.Process(first).ppid()
+    first = psutil.Process(run.pid("decode"))
+    forkserver = first.ppid()
     assert forkserver != os.getpid()
     os.kill(forkserver, signal.SIGKILL)
     assert_whole(run, run.end(), 1)
-    assert not psutil.pid_exists(first)
+    assert not living([first])
