@@ -61,7 +61,12 @@ def test_a_parent_killed_while_it_starts_leaves_nothing_for_long(
     assert list(run_folder.iterdir()) == [], "what a killed run could not remove, the next one does"
 
 
-MAKES_ONE = "from pipeline.transport import channel; folder = channel.run_folder(); print(folder.__enter__(), flush=True); input()"
+MAKES_ONE = """
+from pipeline.transport import channel
+folder = channel.run_folder()
+print(folder.__enter__(), flush=True)
+input()
+"""
 
 
 def test_folders_of_the_living_are_not_swept(run_folder: Path) -> None:
