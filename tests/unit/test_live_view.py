@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from searching import examples
 
 from pipeline.observe import figures, live
 from pipeline.observe.live import LinesView, LiveTable, is_terminal, make_view
@@ -121,7 +122,7 @@ def test_forty_cameras_too_many_are_counted_and_those_in_trouble_are_shown() -> 
 printable_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     names=st.lists(printable_names, max_size=30),
     width=st.integers(20, 200),
