@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import searching  # noqa: F401  its profiles
 from leaks import no_leaks, run_folder
-from searching import register_profiles
 
 __all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
-register_profiles()
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -12,23 +12,16 @@ from hypothesis import HealthCheck, settings
 LEAST = 20  # below that a search is none
 
 
-def register_profiles() -> None:
-    """Call before test modules are imported: their settings are made of the profile that is loaded then.
-
-    No deadline and no complaint about slow data in either: on a busy machine both tell of the machine.
-    """
-    for name, examples in (("thorough", 100), ("ci", 34)):
-        settings.register_profile(
-            name,
-            max_examples=examples,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=[HealthCheck.too_slow],
-        )
-    settings.load_profile("ci")
+SHARES = {"thorough": 100, "ci": 34}
+# Imported by conftest.py, so before test modules, whose settings are made of the profile that is loaded then.
+# No deadline and no complaint about slow data: on a busy machine both tell of the machine.
+for name, number in SHARES.items():
+    settings.register_profile(
+        name, max_examples=number, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("ci")
 
 
 def examples(thorough: int) -> int:
     """The number for this run, of what ``thorough`` would take."""
-    share = settings.default.max_examples / settings.get_profile("thorough").max_examples
-    return min(thorough, max(LEAST, round(thorough * share)))
+    return min(thorough, max(LEAST, thorough * settings.default.max_examples // SHARES["thorough"]))

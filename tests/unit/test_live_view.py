@@ -401,7 +401,7 @@ def test_a_display_that_fails_is_switched_off_and_told(
 
 PROGRAM = """
 import sys, logging
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from pipeline.observe import logs
 from pipeline.observe.live import make_view
 from test_live_view import camera, snapshot
@@ -422,7 +422,7 @@ def test_log_lines_scroll_above_the_table_and_the_terminal_is_left_as_it_was(lea
         "TERM": "xterm",
         "PYTHONPATH": str(ROOT),
     }
-    code = PROGRAM.format(tests=str(Path(__file__).parent), leave=leave)
+    code = PROGRAM.format(folders=[str(folder) for folder in Path(__file__).parents[:2]], leave=leave)
     done = subprocess.run(
         [sys.executable, "-c", code], stdin=program, stdout=program, stderr=program, env=environ, timeout=60
     )
