@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from leaks import no_leaks, run_folder
 
 __all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with "&" by a shell without job control, as CI may be:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would inherit it, and not hear Ctrl-C
 ROOT = Path(__file__).resolve().parents[1]
 
 
