@@ -35,7 +35,7 @@ from pipeline.runtime.rings import Rings, shared_memory_bytes
 from pipeline.runtime.supervisor import Supervisor, WorkerProcess
 from pipeline.runtime.waiting import Waiting
 from pipeline.transport.arena import SharedRing
-from pipeline.transport.channel import EngineChannel, endpoint, remove_run_folder, run_folder
+from pipeline.transport.channel import EngineChannel, endpoint, run_folder
 from stages.errors import UserError
 from stages.messages import (
     Figures,
@@ -106,8 +106,7 @@ class Engine:
         cpu_ns = time.process_time_ns()
         with contextlib.ExitStack() as stack:
             stack.callback(_raise_descriptors())
-            folder = run_folder()
-            stack.callback(remove_run_folder, folder)
+            folder = stack.enter_context(run_folder())
             self._outlet.open(began_ns)
             stack.callback(self._outlet.close, began_ns)
             rings = stack.enter_context(Rings(self.plan, SharedRing.create))

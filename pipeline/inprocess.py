@@ -153,6 +153,7 @@ class InProcessEngine:
                 return
             if self._outlet.dead():
                 self.dispatcher.abandon("stage_failed")
+                self.dispatcher.pump(time.monotonic_ns())  # results that waited for their turn leave, to be counted
                 self.dispatcher.discard_outbound("stage_failed")
                 return
             moved = self._step()

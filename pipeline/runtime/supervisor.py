@@ -356,8 +356,16 @@ class Supervisor:
         """End a worker that gives no sign, or no result."""
         worker.killed_for_hang = True
         worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
-        if worker.process is not None:
-            worker.process.kill()
+        Supervisor._signal(worker, signal.SIGKILL)
+
+    @staticmethod
+    def _signal(worker: WorkerProcess, signal_number: int) -> None:
+        """By its descriptor: the forkserver reaps its children, so the number of a dead one may be somebody else's."""
+        with contextlib.suppress(ProcessLookupError):
+            if worker.pid_descriptor >= 0:
+                signal.pidfd_send_signal(worker.pid_descriptor, signal_number)
+            elif worker.process is not None and worker.process.pid is not None:
+                os.kill(worker.process.pid, signal_number)
 
     def next_due_ns(self) -> int | None:
         """When ``tick`` has a restart to do."""
@@ -371,9 +379,7 @@ class Supervisor:
     def end_all(self, signal_number: int) -> None:
         """Send a signal to every worker that still has a process."""
         for worker in self.alive:
-            if worker.process is not None and worker.process.pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.process.pid, signal_number)
+            self._signal(worker, signal_number)
 
     def close(self) -> None:
         """Kill what is left, reap it, let go of the pipe; may be called twice."""

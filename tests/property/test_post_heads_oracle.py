@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import naive_heads
+from searching import examples
 
 from stages.model import ModelSpec, TensorSpec
 from stages.postprocess.registry import head_for
@@ -55,7 +56,7 @@ def naive(layout: str, raw: np.ndarray, confidence, classes, top_k):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     seed=st.integers(0, 2**32 - 1),
     class_count=st.sampled_from([1, 2, 3, 12]),

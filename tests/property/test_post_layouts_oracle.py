@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import naive_layouts as naive
+from searching import examples
 
 from stages.letterbox import geometry
 from stages.model import HeadOptions, ModelSpec, TensorSpec
@@ -26,7 +27,7 @@ shares = st.sampled_from([0, 0, 0.02, 0.2])
 confidences = st.sampled_from([0.0, 0.125, 0.3, 0.5, 0.9, 0.9999, 1.0])
 filters = st.none() | st.frozensets(st.integers(0, 11), max_size=12)
 dtypes = pytest.mark.parametrize("dtype", ["float32", "float16"])
-searched = settings(max_examples=60, deadline=None)
+searched = settings(max_examples=examples(60))
 
 
 def model_of(layout, shapes, dtype, classes, names=(), size=(WIDTH, HEIGHT), **options) -> ModelSpec:
@@ -290,7 +291,7 @@ def test_rotated_suppression_of_several_blocks():
 
 @dtypes
 @pytest.mark.parametrize("placement", ["center", "top_left", "stretch"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=seeds)
 def test_masks_pixel_by_pixel(placement, dtype, seed):
     rng = np.random.default_rng(seed)

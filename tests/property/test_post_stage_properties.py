@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from stages.camera import CameraSpec
 from stages.frames import HeapRing
@@ -18,7 +19,7 @@ SHAPES = {"ssd": (40, 7), "yolov5": (40, 8), "yolov8": (7, 40), "yolox": (42, 8)
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("layout", SHAPES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(["any bits", "plausible"]),

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from searching import examples
 
 from pipeline.config.labels import COCO
 from stages.accelerators import fold
@@ -230,7 +231,7 @@ def test_a_scaling_that_no_operators_give_exactly(monkeypatch: pytest.MonkeyPatc
         arithmetic(spec(Path("m.onnx"), scaling=UNIT))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     dtype=st.sampled_from(["float32", "float16"]),
     mean=st.tuples(*[st.floats(-300, 300)] * 3),
@@ -272,7 +273,7 @@ def test_noise_is_no_model(content: bytes) -> None:
         folded_bytes(spec(Path("m.onnx")), content, "images")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_cut_or_flipped_files_are_refused_or_edited_but_never_crash(data: st.DataObject) -> None:
     weights = numpy_helper.from_array(np.zeros(3, np.float32), "w")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from stages.accelerators.pixels import PixelWriter, check_scaling
 from stages.errors import BadItem, UserError
@@ -84,7 +85,7 @@ def test_every_bit_is_that_of_numpy(
     assert written(model, frame).tobytes() == expected(model, frame).tobytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     layout=st.sampled_from(["nchw", "nhwc"]),
     dtype=st.sampled_from(["float32", "float16"]),

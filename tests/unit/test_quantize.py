@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from searching import examples
 
 from pipeline.cli import main
 from pipeline.models import quantize
@@ -357,7 +358,7 @@ things = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(things, things), max_size=4))
 def test_counts_add_up_and_a_model_agrees_with_itself(frames: list[tuple[list[Any], list[Any]]]) -> None:
     was, now = [a for a, _ in frames], [b for _, b in frames]
