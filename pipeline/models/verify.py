@@ -161,7 +161,7 @@ def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compar
     mine = [trials[0].raw(first, picture) for picture in pictures]
 
     def parts_with(model: ModelSpec) -> list[against.Difference]:
-        return against.differences(first, mine, [trials[1].raw(model, picture) for picture in pictures])
+        return against.differences(first, mine, [trials[1].raw(model, picture) for picture in pictures], second)
 
     parts = parts_with(second)
     base = against.distance(parts)

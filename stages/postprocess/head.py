@@ -82,7 +82,7 @@ def single_output(model: ModelSpec, layout: str, rank: int) -> TensorSpec:
     if tensor.dtype not in ("float32", "float16"):
         raise UserError(
             f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-            "export the model with float outputs"
+            "export the model with float outputs, or give the output's `scale` and `zero_point`"
         )
     if len(tensor.shape) != rank or min(tensor.shape, default=0) < 1:
         raise UserError(
@@ -101,7 +101,7 @@ def float_outputs(model: ModelSpec, layout: str) -> tuple[TensorSpec, ...]:
         if tensor.dtype not in ("float32", "float16"):
             raise UserError(
                 f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-                "export the model with float outputs"
+                "export the model with float outputs, or give the output's `scale` and `zero_point`"
             )
     return model.outputs
 

@@ -167,6 +167,6 @@ class YoloV5Raw:
         self, head: NDArray[Any], confidence: float
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
         """Rows of numbers, anchors and cells of a head (anchors, cells, numbers)."""
-        found = self._passing(np.ascontiguousarray(head[:, :, 4]), confidence)
+        found = self._passing(head[:, :, 4].reshape(-1), confidence)
         anchor, cell = np.divmod(found, head.shape[1])
         return head.reshape(-1, self.columns).take(found, axis=0), anchor, cell

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
 
 from stages.accelerators.accelerator import RunTimes
@@ -61,24 +62,14 @@ def flat(to: Sequence[int] = (0, 72)) -> dict[str, Any]:
 
 
 def spec(path: Path, **changes: Any) -> ModelSpec:
-    model = ModelSpec(
-        name="m",
+    model = model_spec(
         path=str(path),
-        sha256="",
         width=6,
         height=4,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(TensorSpec("rows", (72,), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
     return replace(model, **changes)
