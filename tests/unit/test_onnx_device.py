@@ -214,13 +214,23 @@ def test_a_batch_of_nothing_is_refused(device: OnnxDevice, tmp_path: Path, max_b
     [pytest.param((1, 72), id="the run fails"), pytest.param((1, -1), id="rows of two frames become one")],
 )
 def test_a_file_that_claims_any_batch_but_has_1_built_in(
-    device: OnnxDevice, tmp_path: Path, to: tuple[int, int], capfd: pytest.CaptureFixture[str]
+    device: OnnxDevice,
+    tmp_path: Path,
+    to: tuple[int, int],
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = save(tmp_path / "m.onnx", **flat(to), output=("k",))
-    text = problems_of(device, spec(path), max_batch=2)
-    assert "a batch of 2" in text
-    assert "set `batch: 1`" in text
-    assert describe(str(path)).batch == 1
+    with caplog.at_level(logging.WARNING):
+        device.load(spec(path), 2)
+    assert "a batch of 2" in caplog.text
+    assert "set `batch: 1`; it is run frame by frame" in caplog.text
+    two = pictures(2)
+    rows = run(device, spec(path), two)
+    assert isinstance(rows, list)
+    assert (rows[0] == np.stack(two).transpose(0, 3, 1, 2).reshape(2, 72)).all()
+    facts = describe(str(path))
+    assert (facts.batch, facts.claims_any) == (1, True)
     assert capfd.readouterr() == ("", "")
     device.load(replace(spec(path), name="alone"), 1)  # batches of 1 were never a problem
     said = spec(path, fixed_batch=1)
