@@ -94,10 +94,11 @@ def above(values: NDArray[Any], confidence: float) -> NDArray[np.intp]:
 
 def bits_above(bits: NDArray[Any], confidence: float, dtype: np.dtype[Any]) -> NDArray[np.intp]:
     """``above`` for what ``as_integers`` gave of values of ``dtype``."""
-    first = threshold_bits(confidence, dtype) + 1
-    # Unsigned, less ``first``: what is below (or negative) wraps around and is large; infinity and NaN are large too.
-    offset = bits.view(_UNSIGNED[dtype.itemsize]) - first
-    return np.flatnonzero(offset < _INFINITY[dtype.itemsize] - first)
+    chosen = np.flatnonzero(bits > bits.dtype.type(threshold_bits(confidence, dtype)))
+    found = bits.take(chosen, mode="clip")  # infinity and NaN are above all, and there are few, if any
+    if len(found) and found.max() >= _INFINITY[dtype.itemsize]:
+        chosen = chosen[found < _INFINITY[dtype.itemsize]]
+    return chosen
 
 
 def anchors_above(class_scores: NDArray[Any], confidence: float, classes: Classes) -> NDArray[np.intp]:

@@ -7,7 +7,7 @@ wrong. Comparing codes without making floats of them is ``above`` and ``highest`
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,11 @@ class Codes:
         """All of it as floats."""
         return self.__array__(dtype, copy)
 
-    def take(self, indices: NDArray[np.intp], axis: int) -> NDArray[np.float32]:
+    def take(
+        self, indices: NDArray[np.intp], axis: int, mode: Literal["raise", "clip"] = "raise"
+    ) -> NDArray[np.float32]:
         """As of an array: float32."""
-        return self._floats(self.raw.take(indices, axis=axis))
+        return self._floats(self.raw.take(indices, axis=axis, mode=mode))
 
     def above(self, limit: float) -> NDArray[np.bool_]:
         """Where values exceed the limit, as float32."""

@@ -40,7 +40,7 @@ def chosen_rows(raw: NDArray[Any], confidence: float, classes: Classes, class_co
     """Rows (n, numbers) of the anchors that may pass, of an output of either orientation."""
     if first:
         anchors = anchors_above(raw[4 : 4 + class_count], confidence, classes)
-        return np.ascontiguousarray(raw.take(anchors, axis=1).T)
+        return np.ascontiguousarray(raw.take(anchors, axis=1, mode="clip").T)  # clip: half the time of checking indices
     return raw.take(rows_above(raw, slice(4, 4 + class_count), confidence, classes), axis=0)
 
 
