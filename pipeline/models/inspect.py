@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import textwrap
 from pathlib import Path
 from typing import Final
@@ -40,12 +41,20 @@ SHOWN_KEYS: Final = (
 )
 LONGEST_VALUE: Final = 80  # characters of a metadata value that are shown
 MOST_AGAINST: Final = 2  # reasons told per candidate
+FARTHEST: Final = 3  # folders up from a description to its file, from where on the path stays absolute
 
 
 def inspect(
-    name: str, *, layout: str | None = None, labels: str | None = None, size: tuple[int, int] | None = None
+    name: str,
+    *,
+    layout: str | None = None,
+    labels: str | None = None,
+    size: tuple[int, int] | None = None,
+    folder: Path | None = None,
 ) -> str:
     """The text to print. ``layout`` overrules the guess; ``labels``: ``coco``, a file with one a line, or their number.
+
+    ``folder``: that the text will lie in, from which its path of the file counts; None: unknown, the path is absolute.
 
     Raises UserError when the file can't be used or its layout can't be told.
     """
@@ -66,7 +75,7 @@ def inspect(
             "labels (`--labels`)"
         )
     named, whence = _labels(looked, guess, given)
-    return "\n".join([*_report(looked, guess, whence), "", *_description(looked, guess, named)])
+    return "\n".join([*_report(looked, guess, whence), "", *_description(looked, guess, named, folder)])
 
 
 def refusal(path: str, found: Undecided, looked: Looked) -> list[str]:
@@ -221,7 +230,15 @@ def _shown(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape) or "a single number"
 
 
-def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[str]:
+def _seen_from(path: str, folder: Path | None) -> str:
+    """The path as a description in ``folder`` names it: absolute when it is unknown, or far away."""
+    if folder is None:
+        return path
+    found = os.path.relpath(path, folder)
+    return path if found.startswith("../" * FARTHEST) else found
+
+
+def _description(looked: Looked, guess: Guess, labels: tuple[str, ...], folder: Path | None) -> list[str]:
     """The model's YAML, each key of which stands as a description may have it."""
     facts, path = looked.facts, Path(looked.path)
     settings = input_of(facts, guess.layout)
@@ -230,7 +247,7 @@ def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     lines = [
         f"name: {_quoted(clip_name(looked.path))}",
-        f"file: {_quoted(looked.path)}",
+        f"file: {_quoted(_seen_from(looked.path, folder))}",
         f"sha256: {_quoted(digest)}",
         f"size_bytes: {path.stat().st_size}",
     ]
