@@ -100,7 +100,8 @@ def _add_verify(actions: Subparsers) -> None:
         metavar="I",
         action="append",
         required=True,
-        help="a picture, or a clip, whose first frame is taken; may be given several times",
+        help="a picture, or a clip, whose first frame is taken (and others, to tell the order of colours); may be "
+        "given several times",
     )
     parser.add_argument("--out", metavar="PICTURE", help="write the picture with the boxes that were found")
     parser.add_argument(
