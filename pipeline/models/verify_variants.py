@@ -34,7 +34,7 @@ from pipeline.models.verify_views import CHART_LABEL, Picture, View
 from stages.model import ModelSpec, Placement
 
 MARGIN: Final = 1.15  # a way must do better by this factor, and by LEAST, to be called better
-WIDE_MARGIN: Final = 1.3  # where the model's family speaks for what is described
+WIDE_MARGIN: Final = 1.3  # where the model's family speaks for what is described, or little is at stake
 CHART_SURE: Final = 0.25  # difference of the oranges' scores that tells the channel order
 
 SCALINGS: Final[dict[str, tuple[Triple, Triple]]] = {
@@ -202,7 +202,7 @@ class Judge:
             return stretched
         if has != "stretch":
             other = others["top_left" if has == "center" else "center"]
-            if better(other.score, now.score, MARGIN):
+            if better(other.score, now.score, WIDE_MARGIN):  # a shift alone moves some scores by a seventh
                 self._blame("padding", f"placement {other.model.placement}", has, (other.score, now.score))
                 return other
         if has != usual:

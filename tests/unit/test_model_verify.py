@@ -207,7 +207,7 @@ def bus(shared_dir):
 
 
 def sees_only_below(path, rows):
-    """The default model, for which the first ``rows`` of its input are always grey: it was made for centred pictures."""
+    """The default model, for which the first ``rows`` of its input are always grey: made for centred pictures."""
     model = onnx.load(str(assets.models_folder() / "coco-ssd.onnx"))
     name = model.graph.input[0].name
     for node in model.graph.node:
