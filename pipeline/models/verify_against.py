@@ -88,8 +88,9 @@ def _groups(model: ModelSpec, shape: Sequence[int]) -> tuple[int, list[tuple[str
     if model.layout in ROWS and shape[1] == 4 + classes:
         return 1, [boxes, ("classes", slice(4, None))]
     if model.layout in CHANNELS:
-        rest = [("others", slice(4 + classes, None))] if shape[0] > 4 + classes else []
-        return 0, [boxes, ("classes", slice(4, 4 + classes)), *rest]
+        axis = 0 if shape[0] <= shape[1] else 1  # there are more anchors than numbers of one
+        rest = [("others", slice(4 + classes, None))] if shape[axis] > 4 + classes else []
+        return axis, [boxes, ("classes", slice(4, 4 + classes)), *rest]
     if model.layout == "end2end":
         return 1, [boxes, ("scores", slice(4, 5)), ("class numbers", slice(5, 6))]
     if shape[1] == 4:
