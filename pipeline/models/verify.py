@@ -29,7 +29,7 @@ from pipeline.models.verify_variants import (
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import colour_chart, read_picture, read_pictures, views_of
+from pipeline.models.verify_views import Picture, colour_chart, read_picture, read_pictures, views_of
 from pipeline.runtime.isolated import call_in_process
 from stages.errors import UserError
 from stages.model import ModelSpec
@@ -151,8 +151,11 @@ def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
     pictures = [read_picture(path) for path in paths]
     found = tuple(trial.found(model, picture, model.confidence) for picture in pictures)
     views = [view for path, picture in zip(paths, pictures, strict=True) for view in views_of(path, picture)]
-    more = [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]]
-    more += read_pictures(str(street_clip()), MOST_FRAMES)
+
+    def more() -> list[Picture]:
+        of_clips = [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]]
+        return of_clips + read_pictures(str(street_clip()), MOST_FRAMES)
+
     return Tried(found, Judge(trial, views, colour_chart(), usual, progress=_progress, more=more).judge(model))
 
 

@@ -120,7 +120,7 @@ class Judge:
         usual: InputGuess,
         *,
         progress: Callable[[str], None] = lambda _what: None,
-        more: Sequence[Picture] = (),
+        more: Callable[[], Sequence[Picture]] = tuple,
     ) -> None:
         self._runs = runs
         self._views = views
@@ -269,8 +269,9 @@ class Judge:
     def _seen_both_ways(self, now: Way, other: Way) -> Evidence:
         """On the views, and on more pictures."""
         scores: list[list[float]] = [list(now.scores), list(other.scores)]
-        for number, picture in enumerate(self._more):
-            self._progress(f"colours, picture {number + 1} of {len(self._more)}")
+        pictures = self._more()
+        for number, picture in enumerate(pictures):
+            self._progress(f"colours, picture {number + 1} of {len(pictures)}")
             mirrored = np.ascontiguousarray(picture[:, ::-1])
             for way, of in zip((now, other), scores, strict=True):
                 pair = [self._runs.found(way.model, each, WEAK) for each in (picture, mirrored)]

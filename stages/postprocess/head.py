@@ -36,9 +36,10 @@ class Head(Protocol):
         """Candidates of **one** frame, and how many more were cut by ``top_k``.
 
         ``outputs[i]`` has shape ``model.outputs[i].shape`` and dtype float16 or float32; it may be read-only and is
-        never modified. ``confidence`` is in 0..1, ``classes`` are the wanted class ids (each with a label) or None
-        for all. The rules of what passes are those of ``stages.postprocess.candidates``. Raises BadItem when the
-        values can't be of this layout.
+        never modified. In place of a quantised one stands ``Codes``, which has what is used of an array.
+        ``confidence`` is in 0..1, ``classes`` are the wanted class ids (each with a label) or None for all. The rules
+        of what passes are those of ``stages.postprocess.candidates``. Raises BadItem when the values can't be of this
+        layout.
         """
 
 

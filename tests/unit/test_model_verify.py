@@ -48,9 +48,12 @@ def tried(request, shared_dir):
     return trial, model, input_of(looked.facts, model.layout), views_of("bus", read_picture(str(picture)))
 
 
+def street():
+    return read_pictures(str(assets.street_clip()), 10)
+
+
 def verdict(tried, model):
     trial, _, usual, views = tried
-    street = read_pictures(str(assets.street_clip()), 10)
     return Judge(trial, views, colour_chart(), usual, more=street).judge(model)
 
 
@@ -124,6 +127,30 @@ def test_verify_prints_a_verdict_draws_the_boxes_and_gives_the_exit_status(share
     before, after = cv2.imread(str(picture)), cv2.imread(str(drawn))
     assert before.shape == after.shape
     assert (before != after).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "fault", "remedy"),
+    [
+        (("channels: bgr", "channels: rgb"), "FAULT: channels: this model looks like it wants BGR", "`channels: bgr`"),
+        (("std: 1", "std: 255"), "FAULT: scaling: this model looks like it wants 0..255", "`std: 1`"),
+        (("placement: top_left", "placement: stretch"), "FAULT: padding: ", "`placement: top_left`"),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_named_with_its_remedy(change, fault, remedy, shared_dir, tmp_path, capsys):
+    picture, file = shared_dir / BUS, shared_dir / "models" / "yolox_nano.onnx"
+    if not (picture.is_file() and file.is_file()):
+        pytest.skip(f"needs models/{file.name} and {BUS} in the data folder")
+    text = (assets.models_folder() / "yolox-nano.yaml").read_text().replace("file: yolox_nano.onnx", f"file: {file}")
+    text = "\n".join(line for line in text.split("\n") if not line.startswith(("sha256", "size_bytes")))
+    assert change[0] in text
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(text.replace(*change))
+    assert main(["models", "verify", str(wrong), "--image", str(picture)]) == 1
+    printed = capsys.readouterr().out
+    assert fault in printed
+    assert remedy in printed.split("remedy: ")[1]
 
 
 def test_the_same_file_fed_with_another_channel_order_is_told_apart(shared_dir, tmp_path, capsys):
@@ -281,17 +308,17 @@ def test_many_pictures_that_agree_tell_the_channels_where_a_few_could_not(model)
     assert few.faults == ()
     (note,) = [each for each in few.notes if each.startswith("channels")]
     assert "over 3 pictures" in note
-    many = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=pictures).judge(model)
+    many = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(model)
     assert "wants BGR, not RGB" in told(many, "channels")[0]
     assert "over 15 pictures in all" in told(many, "channels")[0]
-    right = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=pictures).judge(with_other_channels(model))
+    right = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(with_other_channels(model))
     assert right.faults == ()
     assert not any(note.startswith("channels") for note in right.notes)
 
 
 def test_many_pictures_that_disagree_leave_the_channels_undecided(model):
     runs, pictures = coloured(lambda n: 0.6, lambda n: 0.65 if n % 2 else 0.56)
-    found = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=pictures).judge(model)
+    found = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(model)
     assert found.faults == ()
     assert any("can't be told" in note and "standard errors" in note for note in found.notes)
 
