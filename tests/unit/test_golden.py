@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.testing import assert_matches_golden, write_golden
@@ -259,6 +259,7 @@ def test_keypoints_corners_and_masks_are_compared_too(
     assert says in text if says else text == ""
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_mask_is_off_where_no_pixel_of_the_other_is_near(seed: int) -> None:
     rng = np.random.default_rng(seed)

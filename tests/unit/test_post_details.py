@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made.specs import model_spec
 from oracles.naive_nms import naive_suppress
@@ -181,6 +181,7 @@ def test_oriented_boxes_suppress_by_their_own_overlap() -> None:
     np.testing.assert_allclose(np.linalg.norm(corners[:, 1] - corners[:, 2], axis=1), 40 * scale, rtol=0.01)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([[[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], []]))
 def test_groups_suppress_as_if_they_were_one_class(seed: int, groups: list[list[int]]) -> None:
     rng = np.random.default_rng(seed)
