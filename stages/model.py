@@ -13,14 +13,21 @@ ALIGN_BYTES = 64  # of each tensor in an output slot: one cache line, and what A
 
 Placement = Literal["stretch", "center", "top_left"]
 
+CODE_TYPES = ("uint8", "int8")  # of outputs whose numbers may stand for floats
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One output of a model, for one frame: ``shape`` without the batch dimension, ``dtype`` a numpy name."""
+    """One output of a model, for one frame: ``shape`` without the batch dimension, ``dtype`` a numpy name.
+
+    With a ``scale`` its uint8 or int8 numbers are codes of floats: ``(code - zero_point) * scale``.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    scale: float | None = None  # None: numbers as they are
+    zero_point: int = 0
 
     @property
     def frame_bytes(self) -> int:

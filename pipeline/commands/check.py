@@ -49,13 +49,18 @@ def run(args: argparse.Namespace) -> int:
     """Try everything, print what was found, raise UserError with every problem."""
     from pipeline.commands.outputs import Inputs, judge_outputs
     from pipeline.config import load_site, resolve
+    from pipeline.observe import logs
     from pipeline.planning import draft_plan, needs
 
     site = load_site(args.site, args.settings)
     inputs = Inputs()
     inputs.add(args.site, "the site's file")
     inputs.add_site(site)
-    plan = draft_plan(resolve(site))
+    undo = logs.configure("text", "warning")  # what the plan does otherwise than described
+    try:
+        plan = draft_plan(resolve(site))
+    finally:
+        undo()
     need = needs(plan)
     sources, loads, problems = try_all(plan)
     sinks, bad_sinks = try_sinks(plan)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from pipeline.config.fields import AlsoAccepts, Described, Many, Name, Section
 
@@ -90,6 +90,25 @@ class OutputConfig(Section):
     dtype: Literal["float32", "float16", "uint8", "int8", "int32", "int64"] = Field(
         default="float32", description="numpy's name."
     )
+    scale: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None,
+        description="Of uint8 and int8 that stand for floats, (number - zero_point) * scale. Default: read from the "
+        "file.",
+    )
+    zero_point: int = Field(default=0, ge=-128, le=255, description="The number that stands for 0, see scale.")
+
+    @model_validator(mode="after")
+    def _only_codes_have_a_scale(self) -> Self:
+        if self.scale is None:
+            if self.zero_point:
+                raise ValueError("zero_point without scale; add `scale`, or leave both out to read them from the file")
+            return self
+        if self.dtype not in ("uint8", "int8"):
+            raise ValueError(f"scale is for uint8 and int8, not {self.dtype}; leave it out, or correct dtype")
+        low, high = (0, 255) if self.dtype == "uint8" else (-128, 127)
+        if not low <= self.zero_point <= high:
+            raise ValueError(f"zero_point of {self.dtype} is a number from {low} to {high}, not {self.zero_point}")
+        return self
 
 
 ANCHORS: dict[str, tuple[tuple[float, ...], ...]] = {

@@ -167,7 +167,9 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
         placement=model.input.placement,
         layout=model.layout,
         labels=model.labels,
-        outputs=tuple(TensorSpec(each.name, each.shape, each.dtype) for each in model.outputs),
+        outputs=tuple(
+            TensorSpec(each.name, each.shape, each.dtype, each.scale, each.zero_point) for each in model.outputs
+        ),
         fixed_batch=None if model.batch == "dynamic" else model.batch,
         confidence=model.confidence,
         iou=model.iou,

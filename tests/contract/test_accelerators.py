@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
 
 from stages.accelerators.accelerator import Device, LaneSet, RunTimes
@@ -62,25 +63,15 @@ def tiny_detector(path: Path, batch: int | str = "n") -> bytes:
 
 
 def tiny_spec(name: str, path: Path, fixed_batch: int | None = None) -> ModelSpec:
-    return ModelSpec(
+    return model_spec(
         name=name,
         path=str(path),
-        sha256="",
         width=24,
         height=16,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-        pad_value=114,
         placement="stretch",
-        layout="ssd",
         labels=("person", "car", "bus"),
         outputs=(TensorSpec("rows", (96, 7), "float32"),),
         fixed_batch=fixed_batch,
-        confidence=0.4,
-        iou=0.45,
     )
 
 

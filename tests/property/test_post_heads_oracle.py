@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from oracles import naive_heads
 from searching import examples
 
@@ -17,12 +18,13 @@ WIDTH, HEIGHT = 64, 32  # 8x4 + 4x2 + 2x1 = 42 anchors of YOLOX
 
 
 def model_of(layout: str, shape: tuple[int, int], dtype: str, classes: int) -> ModelSpec:
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=WIDTH, height=HEIGHT, channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(classes)), outputs=(TensorSpec("out", shape, dtype),), fixed_batch=None,
-        confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    return model_spec(
+        width=WIDTH,
+        height=HEIGHT,
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(classes)),
+        outputs=(TensorSpec("out", shape, dtype),),
+    )
 
 
 def random_raw(rng: np.random.Generator, layout: str, classes: int, dtype: str, odd: float) -> np.ndarray:

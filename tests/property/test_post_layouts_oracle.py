@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from oracles import naive_layouts as naive
 from searching import examples
 
@@ -32,13 +33,14 @@ searched = settings(max_examples=examples(60))
 
 def model_of(layout, shapes, dtype, classes, names=(), size=(WIDTH, HEIGHT), **options) -> ModelSpec:
     names = names or [f"out{i}" for i in range(len(shapes))]
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=size[0], height=size[1], channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(classes)), fixed_batch=None, confidence=0.4, iou=0.45,
+    return model_spec(
+        width=size[0],
+        height=size[1],
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(classes)),
         outputs=tuple(TensorSpec(n, s, dtype) for n, s in zip(names, shapes, strict=True)),
         head=HeadOptions(**options),
-    )  # fmt: skip
+    )
 
 
 def spoilt(rng, raw, share, dtype):
@@ -62,9 +64,11 @@ def check(found, expected, confidence, tolerance=2e-4):
     assert [g[2] for g in got] == [w[5] for w in wanted]
     np.testing.assert_allclose([g[1] for g in got], [w[4] for w in wanted], atol=1e-6, rtol=1e-5)
     np.testing.assert_allclose(
-        np.array([g[0] for g in got]).reshape(-1, 4), np.array([w[:4] for w in wanted]).reshape(-1, 4),
-        atol=tolerance, rtol=1e-5,
-    )  # fmt: skip
+        np.array([g[0] for g in got]).reshape(-1, 4),
+        np.array([w[:4] for w in wanted]).reshape(-1, 4),
+        atol=tolerance,
+        rtol=1e-5,
+    )
 
 
 def subset(wanted, class_count):

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
 from searching import examples
 
@@ -70,24 +71,18 @@ def conv_model(path: Path, dtype: str, layout: str, batch: int | str) -> Path:
 
 
 def spec(path: Path, dtype: str = "float32", layout: str = "nchw", scaling: Any = PLAIN, **changes: Any) -> ModelSpec:
-    model = ModelSpec(
-        name="m",
+    model = model_spec(
         path=str(path),
-        sha256="",
         width=WIDTH,
         height=HEIGHT,
-        channels="rgb",
-        input_layout=layout,  # type: ignore[arg-type]
-        input_dtype=dtype,  # type: ignore[arg-type]
+        input_layout=layout,
+        input_dtype=dtype,
         mean=scaling[0],
         std=scaling[1],
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(TensorSpec("rows", (4 * HEIGHT * WIDTH,), "float16" if dtype == "float16" else "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
     return replace(model, **changes)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from searching import examples
 
 from stages.accelerators.pixels import PixelWriter, check_scaling
@@ -25,24 +26,18 @@ def spec(
     width: int = 5,
     height: int = 4,
 ) -> ModelSpec:
-    return ModelSpec(
-        name="m",
+    return model_spec(
         path="",
-        sha256="",
         width=width,
         height=height,
-        channels="rgb",
-        input_layout=layout,  # type: ignore[arg-type]
-        input_dtype=dtype,  # type: ignore[arg-type]
-        mean=scaling[0],  # type: ignore[arg-type]
-        std=scaling[1],  # type: ignore[arg-type]
+        input_layout=layout,
+        input_dtype=dtype,
+        mean=scaling[0],
+        std=scaling[1],
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
 
