@@ -52,7 +52,7 @@ def run_folder() -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _locked_folder(parent: str) -> tuple[Path, int]:
+def _locked_folder(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
         with contextlib.suppress(FileNotFoundError):  # swept by another run before it was locked: once more
