@@ -80,15 +80,25 @@ def _parents() -> list[Path]:
 
 
 def run_folders() -> list[Path]:
-    """Folders of this user's runs that live now."""
+    """Folders of this user's runs that live now: those that are locked."""
     found: list[Path] = []
     for parent in _parents():
         with contextlib.suppress(OSError):
             for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
-                pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-                if pid.isdecimal() and folder.stat().st_uid == os.getuid() and Path(f"/proc/{pid}").exists():
-                    found.append(folder)
+                with contextlib.suppress(OSError):  # another user's, or gone
+                    if _RUN_FOLDER.fullmatch(folder.name) and _is_in_use(folder):
+                        found.append(folder)
     return found
+
+
+def _is_in_use(folder: Path) -> bool:
+    if folder.lstat().st_uid != os.getuid():
+        return False
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return _lock(descriptor) is not True
+    finally:
+        os.close(descriptor)
 
 
 def _sweep(parent: Path) -> None:
