@@ -30,13 +30,11 @@ CALLS: Final[dict[str, Gives]] = {
     "init": Gives.CODE,
     "finalize": Gives.CODE,
     "get_soc_name": Gives.PLAIN,
-    "get_recent_err_msg": Gives.PLAIN,
     "create_data_buffer": Gives.HANDLE,
     "destroy_data_buffer": Gives.CODE,
     "rt.get_device_count": Gives.VALUE,
     "rt.set_device": Gives.CODE,
     "rt.reset_device": Gives.CODE,
-    "rt.get_run_mode": Gives.VALUE,
     "rt.get_context": Gives.VALUE,
     "rt.create_context": Gives.VALUE,
     "rt.set_context": Gives.CODE,
@@ -78,7 +76,6 @@ CALLS: Final[dict[str, Gives]] = {
     "mdl.get_input_dims": Gives.VALUE,
     "mdl.get_output_dims": Gives.VALUE,
     "mdl.get_dynamic_batch": Gives.VALUE,
-    "mdl.get_dynamic_hw": Gives.VALUE,
     "mdl.get_aipp_type": Gives.PAIR,
     "mdl.get_first_aipp_info": Gives.VALUE,
     "mdl.set_dynamic_batch_size": Gives.CODE,
@@ -88,7 +85,9 @@ CALLS: Final[dict[str, Gives]] = {
     "mdl.execute": Gives.CODE,
     "mdl.execute_async": Gives.CODE,
 }
-OPTIONAL: Final = frozenset({"rt.set_stream_failure_mode", "rt.stream_query"})  # not in every CANN: None where missing
+# not in every CANN: None where missing
+OPTIONAL: Final = frozenset({"rt.set_stream_failure_mode", "rt.stream_query", "mdl.get_first_aipp_info"})
+RECENT_TEXT: Final = "get_recent_err_msg"
 NULL_HANDLE: Final = 500001  # what a create_* that gave no handle is told as: it has no code of its own
 
 
@@ -99,6 +98,7 @@ class Acl:
         self.module = module
         self.rt: Any = SimpleNamespace()
         self.mdl: Any = SimpleNamespace()
+        self._recent: Callable[[], str | None] = getattr(module, RECENT_TEXT, lambda: None)
         missing = []
         for name, gives in CALLS.items():
             group, _, last = name.rpartition(".")
@@ -155,4 +155,4 @@ class Acl:
         return table[gives]
 
     def _fail(self, name: str, ret: int) -> None:
-        raise error_of(ret, name, self.get_recent_err_msg() or "")
+        raise error_of(ret, name, self._recent() or "")

@@ -42,6 +42,7 @@ FIRST_LOOK: Final = 0.9  # of the time that a batch took lately; below 1 so that
 LOOK_SHARE: Final = 40  # looks after the first come at this fraction of it,
 LEAST_LOOK_NS: Final = 200_000  # within these bounds
 MOST_LOOK_NS: Final = 2_000_000
+LATE_NS: Final = 20_000_000  # beyond twice the time that a batch took lately: then streams are asked for errors
 LEARN: Final = 0.25  # weight of the last batch
 DEAD_DRAIN_MS: Final = 100  # of a device that has failed already: nobody waits for it twice
 MOST_REBUILDS: Final = 3  # without a batch that ended well between them
@@ -229,10 +230,10 @@ class AscendLanes:
             if not self._streams.has_ended(run.event):
                 break
             over.append(run)
-        self._streams.check()
         if not over:
-            self._check_hang(now_ns)
+            self._check_late(now_ns)
             return
+        self._streams.check()  # before results are believed
         for run in over:
             one = run.one
             assert one is not None
@@ -273,11 +274,15 @@ class AscendLanes:
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
-    def _check_hang(self, now_ns: int) -> None:
+    def _check_late(self, now_ns: int) -> None:
+        """A stream that has failed stops, and a device may hang: then the event never tells of an end."""
         if not self._running:
             return
         run = self._running[0]
-        if now_ns - max(run.started_at_ns, self._last_end_ns) > self._options.hang_ms * 1_000_000:
+        took_ns = now_ns - max(run.started_at_ns, self._last_end_ns)
+        if took_ns > LATE_NS + 2 * run.model.estimate_ns:
+            self._streams.check()
+        if took_ns > self._options.hang_ms * 1_000_000:
             text = f"a batch of model {run.model.spec.name} has not ended in {self._options.hang_ms} ms"
             raise error_of(507047, "rt.query_event_status", text)
 

@@ -80,7 +80,10 @@ def read_om(acl: Acl, label: str, model_id: int, desc: int) -> OmFacts:
     aipp_type, _ = mdl.get_aipp_type(model_id, picture.index)
     if aipp_type not in (AIPP_NONE, AIPP_STATIC):
         raise UserError(f"{label}: {_DYNAMIC_AIPP}")
-    aipp = mdl.get_first_aipp_info(model_id, picture.index) if aipp_type == AIPP_STATIC else None
+    aipp: Mapping[str, Any] | None = None
+    if aipp_type == AIPP_STATIC:
+        info = mdl.get_first_aipp_info(model_id, picture.index) if mdl.get_first_aipp_info is not None else {}
+        aipp = info or {}  # empty: this CANN does not tell its parameters
     gears = mdl.get_dynamic_batch(desc)
     batches = tuple(sorted(gears["batch"])) if gears["batchCount"] else ()
     if shape_index is not None and not batches:

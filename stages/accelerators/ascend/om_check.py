@@ -95,7 +95,7 @@ def _input_problems(where: str, model: ModelSpec, om: OmSpec, facts: OmFacts) ->
             f"{where}: input {picture.name} is {shape_text(_open(picture.dims))} ({picture.size_bytes} bytes), but its "
             f"description makes {shape_text((None, *shape))}; correct width, height and layout, or convert it again"
         )
-    if facts.aipp is not None:
+    if facts.aipp:
         problems += _aipp_problems(where, model, om, facts.aipp)
     return problems
 
