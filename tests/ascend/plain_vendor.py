@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 ALIGN_BYTES = 64
+TYPES = {np.dtype(name).num: np.dtype(name) for name in ("u1", "i1", "i4", "f2", "f4", "i8", "f8")}
 _handles = itertools.count(0x5500_0000_0000, 0x100)
 
 
@@ -48,8 +49,8 @@ class PlainVendor:
         return handle
 
     def _malloc(self, size: int, policy: int = 0, /) -> tuple[int, int]:
-        raw = ctypes.create_string_buffer(size + ALIGN_BYTES)
-        address = -(-ctypes.addressof(raw) // ALIGN_BYTES) * ALIGN_BYTES
+        raw = np.empty(size + ALIGN_BYTES, np.uint8)
+        address = -(-raw.ctypes.data // ALIGN_BYTES) * ALIGN_BYTES
         self.blocks[address] = raw
         return address, 0
 
@@ -125,11 +126,17 @@ class PlainVendor:
             self.objects[event] = done = threading.Event()
             return self._queue(stream, done.set)
 
-        def wait_event(event: int) -> int:
-            done = self.objects.get(event)
+        def wait_for(done: object) -> int:
             if isinstance(done, threading.Event):
                 done.wait(30)
             return 0
+
+        def wait_event(event: int) -> int:
+            return wait_for(self.objects.get(event))
+
+        def stream_waits(stream: int, event: int, /) -> int:
+            record = self.objects.get(event)  # the last record of now, not one that is made until the stream gets here
+            return self._queue(stream, lambda: wait_for(record))
 
         def is_done(event: int) -> bool:
             done = self.objects.get(event)
@@ -157,7 +164,7 @@ class PlainVendor:
             synchronize_stream_with_timeout=lambda stream, timeout_ms, /: self._wait(stream),
             stream_query=lambda stream, /: (self._wait(stream), 0),
             synchronize_device=synchronize_device,
-            stream_wait_event=lambda stream, event, /: self._queue(stream, lambda: wait_event(event)),
+            stream_wait_event=stream_waits,
             create_event=lambda: (self._made("event"), 0),
             create_event_with_flag=lambda flag, /: (self._made("event"), 0),
             create_event_ex_with_flag=lambda flag, /: (self._made("event"), 0),
@@ -195,7 +202,7 @@ class PlainVendor:
             return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
         def view(address: int, shape: tuple[int, ...], number: int, /) -> Any:
-            dtype = np.dtype(np.sctypeDict[number])
+            dtype = TYPES[number]
             raw = (ctypes.c_char * (int(np.prod(shape)) * dtype.itemsize)).from_address(address)
             return np.frombuffer(raw, dtype).reshape(shape)
 
@@ -225,20 +232,23 @@ class PlainVendor:
             self.models[model]["gear"] = batch
             return 0
 
-        def start(model: int, inputs: int, outputs: int, stream: int) -> int:
+        def prepared(inputs: int, outputs: int) -> Callable[[], None]:
             taken = [self.objects[buffer] for buffer in self.objects[inputs]]  # the addresses of now, as a card does
             given = [self.objects[buffer] for buffer in self.objects[outputs]]
 
-            def run() -> None:
+            def work() -> None:
                 total = sum(np.frombuffer(ctypes.string_at(address, size), np.uint8).mean() for address, size in taken)
                 for address, size in given:
                     ctypes.memset(address, int(total) % 256, size)
 
-            return self._queue(stream, run)
+            return work
 
         def execute(model: int, inputs: int, outputs: int, /) -> int:
-            start(model, inputs, outputs, -1)
-            return self._wait(-1)
+            prepared(inputs, outputs)()
+            return 0
+
+        def execute_async(model: int, inputs: int, outputs: int, stream: int, /) -> int:
+            return self._queue(stream, prepared(inputs, outputs))
 
         def dims(side: str) -> Callable[..., Any]:
             return lambda desc, index, /: (dict(self.objects[desc][side][index]["dims"]), 0)
@@ -281,7 +291,7 @@ class PlainVendor:
             get_dataset_num_buffers=lambda dataset, /: len(self.objects[dataset]),
             get_dataset_buffer=lambda dataset, index, /: self.objects[dataset][index],
             execute=execute,
-            execute_async=lambda model, inputs, outputs, stream, /: start(model, inputs, outputs, stream),
+            execute_async=execute_async,
             get_aipp_type=lambda model, index, /: (int(self.models[model]["aipp"]), -1, 0),
         )
 
