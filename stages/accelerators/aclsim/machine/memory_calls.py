@@ -1,0 +1,383 @@
+"""Owns the calls of memory and copies, and the pointer helpers, as the vendor's module answers them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.accelerators.aclsim import codes
+from stages.accelerators.aclsim.machine.machine import Machine, engine_of, poison_destination
+from stages.accelerators.aclsim.machine.memory import Block, PinnedBlock, is_device
+from stages.accelerators.aclsim.machine.timeline import NEVER, WORK, Stream, Task
+from stages.accelerators.aclsim.machine.trace import Label
+
+COMPUTE_GB_S = 60.0  # of copies inside a device
+_KINDS = {"upload": "upload", "download": "download", "compute": "copy"}
+
+
+class MemoryCalls:
+    """``acl.rt``: memory and copies."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+        options = machine.options
+        self._ns_per_byte = 1 / options.pcie_gb_s
+        self._copy_ns = None if options.copy_ms is None else int(options.copy_ms * 1e6)
+        self._poisons = options.poisons
+
+    # ---- allocation ------------------------------------------------------------------------------------------------
+
+    def malloc(self, size: int, policy: int) -> tuple[int, int]:
+        """Device memory."""
+        return self._malloc(size, policy, "malloc")
+
+    def malloc_align32(self, size: int, policy: int) -> tuple[int, int]:
+        """Without the additional 32 bytes, which pages hide."""
+        return self._malloc(size, policy, "malloc")
+
+    def malloc_cached(self, size: int, policy: int) -> tuple[int, int]:
+        """The same on a card."""
+        return self._malloc(size, policy, "malloc")
+
+    def _malloc(self, size: int, policy: int, kind: str) -> tuple[int, int]:
+        context = self._m.context()
+        if context is None:
+            return 0, codes.RT_CONTEXT_NULL
+        if size == 0:
+            return 0, codes.INVALID_PARAM
+        block = self._m.take(context.device, size, policy, kind)
+        return (0, codes.RT_MEMORY_ALLOCATION) if block is None else (block.address, codes.SUCCESS)
+
+    def free(self, address: int) -> int:
+        """Base addresses only; at once."""
+        return self._free(address, "malloc")
+
+    def _free(self, address: int, kind: str) -> int:
+        if address == 0:
+            return codes.INVALID_PARAM
+        block = self._m.book.at(address)
+        if block is None or block.kind != kind:
+            return codes.RT_PARAM_INVALID
+        self._m.give(block)
+        return codes.SUCCESS
+
+    def malloc_host(self, size: int) -> tuple[int, int]:
+        """Pinned memory of this process."""
+        if self._m.context() is None:
+            return 0, codes.RT_CONTEXT_NULL
+        if size == 0:
+            return 0, codes.INVALID_PARAM
+        block = PinnedBlock(size, self._poisons)
+        self._m.book.add(block)
+        return block.address, codes.SUCCESS
+
+    def free_host(self, address: int) -> int:
+        """At once."""
+        block = self._m.book.at(address)
+        if block is None or block.kind != "host":
+            return codes.RT_PARAM_INVALID if address else codes.INVALID_PARAM
+        self._m.book.remove(block)
+        return codes.SUCCESS
+
+    def get_mem_info(self, attr: int) -> tuple[int, int, int]:
+        """Free and total bytes of the current device."""
+        context = self._m.context()
+        if context is None:
+            return 0, 0, codes.RT_CONTEXT_NULL
+        if not 0 <= attr <= 9:
+            return 0, 0, codes.RT_PARAM_INVALID
+        return context.device.free_bytes, context.device.total_bytes, codes.SUCCESS
+
+    def host_register(self, address: int, size: int, kind: int) -> tuple[int, int]:
+        """Not on this product."""
+        del address, size, kind
+        return 0, codes.RT_FEATURE_NOT_SUPPORT
+
+    def host_unregister(self, address: int) -> int:
+        """Not on this product."""
+        del address
+        return codes.RT_FEATURE_NOT_SUPPORT
+
+    def pointer_get_attributes(self, address: int) -> tuple[dict[str, Any], int]:
+        """Where an address lies: type 0 host, 1 device."""
+        block = self._m.book.of(address)
+        location = {"type": int(is_device(address)), "id": block.device if block is not None else 0}
+        return {"location": location, "pageSize": 4096}, codes.SUCCESS
+
+    # ---- copies ----------------------------------------------------------------------------------------------------
+
+    def memset(self, address: int, most: int, value: int, count: int) -> int:
+        """At once."""
+        task, code = self._memset(address, most, value, count)
+        return code if task is None else self._m.run_now(task)
+
+    def memset_async(self, address: int, most: int, value: int, count: int, stream: int) -> int:
+        """In stream order."""
+        found = self._m.stream(stream)
+        if isinstance(found, int):
+            return found
+        task, code = self._memset(address, most, value, count)
+        return code if task is None else self._m.queue(found, task)
+
+    def _memset(self, address: int, most: int, value: int, count: int) -> tuple[Task | None, int]:
+        if address == 0 or count > most:
+            return None, codes.RT_PARAM_INVALID if address else codes.INVALID_PARAM
+        context = self._m.context()
+        if context is None:
+            return None, codes.RT_CONTEXT_NULL
+        engine = context.device.engines["compute"] if is_device(address) else None
+        task = Task(WORK, engine, int(count / COMPUTE_GB_S))
+        task.label = Label("memset")
+
+        def effect() -> None:
+            view = self._m.book.view(address, count)
+            if view is not None:
+                view[:] = value & 0xFF
+
+        task.effect = effect
+        return task, codes.SUCCESS
+
+    def memcpy(self, dst: int, most: int, src: int, count: int, kind: int) -> int:
+        """At once, after nothing."""
+        code = self._checked(dst, most, src, count, kind)
+        if code or count == 0:
+            return code
+        task = self._copy(dst, src, count, None)
+        return self._m.run_now(task)
+
+    def memcpy_async(  # noqa: PLR0917  the vendor's
+        self, dst: int, most: int, src: int, count: int, kind: int, stream: int
+    ) -> int:
+        """In stream order; with pageable memory at once, as newer versions do."""
+        found = self._m.stream(stream)
+        if isinstance(found, int):
+            return found
+        if kind == codes.MEMCPY_HOST_TO_HOST:
+            return codes.RT_FEATURE_NOT_SUPPORT
+        code = self._checked(dst, most, src, count, kind)
+        if code or count == 0:
+            return code
+        blocks: list[tuple[Block, int, int]] = []
+        pageable = False
+        for address in (dst, src):
+            if not is_device(address):
+                block = self._m.book.of(address, count)
+                if block is None:
+                    pageable = True
+                else:
+                    blocks.append((block, address, address + count))
+        task = self._copy(dst, src, count, found, blocks)
+        code = self._m.queue(found, task)
+        if code:
+            return code
+        if pageable:
+            self._m.wait_for([(found, task.tick)], NEVER, holding=True)
+            return codes.SUCCESS
+        if self._poisons and blocks and not is_device(dst) and task.error == 0 and task.end_ns < 0:
+            poison_destination(blocks[:1])
+        for block, start, end in blocks:
+            block.pending.append((start, end, task))
+        return codes.SUCCESS
+
+    def _checked(self, dst: int, most: int, src: int, count: int, kind: int) -> int:
+        if count > most or not 0 <= kind <= 7:
+            return codes.RT_PARAM_INVALID
+        if dst == 0 or src == 0:
+            return codes.INVALID_PARAM
+        wanted = (is_device(dst), is_device(src))
+        named = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True)}.get(kind, wanted)
+        if wanted != named:
+            return codes.RT_PARAM_INVALID
+        return codes.SUCCESS
+
+    def _copy(
+        self, dst: int, src: int, count: int, stream: Stream | None, blocks: list[tuple[Block, int, int]] | None = None
+    ) -> Task:
+        context = self._m.context() if stream is None else stream.owner
+        engine = None if context is None else engine_of(context.device, src, dst)
+        if engine is None or engine.name == "compute":
+            duration_ns = int(count / COMPUTE_GB_S)
+        else:
+            duration_ns = int(count * self._ns_per_byte) if self._copy_ns is None else self._copy_ns
+        task = Task(WORK, engine, duration_ns)
+        label = task.label = Label(_KINDS[engine.name] if engine is not None else "copy")
+        if label.kind == "upload":
+            self._m.uploads[dst] = label
+        elif label.kind == "download":
+            label.batch = self._m.written_by.get(src, 0)
+        book = self._m.book
+
+        def effect() -> None:
+            target, source = book.view(dst, count), book.view(src, count)
+            if blocks:
+                for block, _, _ in blocks:
+                    block.pending = [entry for entry in block.pending if entry[2] is not task]
+            if target is not None and source is not None:
+                target[:] = source
+
+        task.effect = effect
+        return task
+
+
+class MediaCalls:
+    """``acl.media``: memory only."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._memory = MemoryCalls(machine)
+
+    def dvpp_malloc(self, size: int) -> tuple[int, int]:
+        """Device memory for DVPP."""
+        return self._memory._malloc(size, 0, "dvpp")
+
+    def dvpp_free(self, address: int) -> int:
+        """Of what ``dvpp_malloc`` gave."""
+        return self._memory._free(address, "dvpp")
+
+
+class HimpiCalls:
+    """``acl.himpi``: memory only."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._media = MediaCalls(machine)
+
+    def dvpp_malloc(self, device: int, size: int) -> tuple[int, int]:
+        """Device memory for DVPP; the device is the current one."""
+        del device
+        return self._media.dvpp_malloc(size)
+
+    def dvpp_free(self, address: int) -> int:
+        """Of what ``dvpp_malloc`` gave."""
+        return self._media.dvpp_free(address)
+
+    def sys_init(self) -> int:
+        """Nothing to do."""
+        return codes.SUCCESS
+
+    def sys_exit(self) -> int:
+        """Nothing to do."""
+        return codes.SUCCESS
+
+
+class UtilCalls:
+    """``acl.util``."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+        self._threads: dict[int, tuple[threading.Thread, list[BaseException]]] = {}
+
+    def bytes_to_ptr(self, data: bytes) -> int:
+        """Where the object's own bytes lie; takes no reference."""
+        if type(data) is not bytes:
+            raise ValueError(f"util.bytes_to_ptr(): must be bytes, not {type(data).__name__}")
+        return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+
+    def ptr_to_bytes(self, address: int, size: int) -> bytes:
+        """A copy of host memory."""
+        view = self._host(address, size, "ptr_to_bytes")
+        return view.tobytes()
+
+    def numpy_to_ptr(self, array: NDArray[Any]) -> int:
+        """Where the array's own data lie; takes no reference."""
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+            raise TypeError("util.numpy_to_ptr(): must be a C-contiguous ndarray")
+        return array.ctypes.data
+
+    def numpy_contiguous_to_ptr(self, array: NDArray[Any]) -> tuple[int, NDArray[Any]]:
+        """The same for any array; keep the one that is returned."""
+        if not isinstance(array, np.ndarray):
+            raise TypeError("util.numpy_contiguous_to_ptr(): must be an ndarray")
+        packed = np.ascontiguousarray(array)
+        return packed.ctypes.data, packed
+
+    def ptr_to_numpy(self, address: int, shape: tuple[int, ...], npy_type: int) -> NDArray[Any]:
+        """A view of host memory, by NumPy's type number."""
+        if not isinstance(shape, tuple):
+            raise TypeError("util.ptr_to_numpy(): shape must be a tuple")
+        name = codes.NPY_TYPES.get(npy_type)
+        if name is None:
+            raise ValueError(f"util.ptr_to_numpy(): unknown type number {npy_type}")
+        dtype = np.dtype(name)
+        view = self._host(address, math.prod(shape) * dtype.itemsize, "ptr_to_numpy")
+        return view.view(dtype).reshape(shape)
+
+    def _host(self, address: int, size: int, name: str) -> NDArray[np.uint8]:
+        if is_device(address):
+            raise ValueError(f"util.{name}(): {address:#x} is no host address: the vendor's module crashes here")
+        view = self._m.book.view(address, size)
+        if view is None:
+            raise ValueError(f"util.{name}(): {address:#x} can't be read: the vendor's module crashes here")
+        return view
+
+    def start_thread(self, function: Callable[..., Any], arguments: Any) -> tuple[int, int]:
+        """Runs ``function(arguments)``, or ``function()`` for None."""
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                function() if arguments is None else function(arguments)
+            except BaseException as error:  # noqa: BLE001  told by stop_thread
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name="aclsim-util", daemon=True)
+        thread.start()
+        assert thread.ident is not None
+        self._threads[thread.ident] = (thread, failed)
+        return thread.ident, codes.SUCCESS
+
+    def stop_thread(self, ident: int) -> int:
+        """Joins."""
+        found = self._threads.pop(ident, None)
+        if found is None:
+            return codes.INVALID_PARAM
+        found[0].join()
+        if found[1]:
+            raise RuntimeError(f"util.stop_thread(): the thread raised {found[1][0]!r}")
+        return codes.SUCCESS
+
+
+class ProfCalls:
+    """``acl.prof``: takes everything, measures nothing."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+
+    def init(self, path: str) -> int:
+        """Nothing to do."""
+        del path
+        return codes.SUCCESS
+
+    def finalize(self) -> int:
+        """Nothing to do."""
+        return codes.SUCCESS
+
+    def create_config(self, devices: Any, metrics: int, events: int, mask: int) -> int:
+        """A handle."""
+        del devices, metrics, events, mask
+        handle = self._m.new_handle()
+        self._m.objects[handle] = "prof config"
+        return handle
+
+    def set_config(self, kind: int, value: str) -> int:
+        """Nothing to do."""
+        del kind, value
+        return codes.SUCCESS
+
+    def start(self, config: int) -> int:
+        """Only the handle is looked at."""
+        return codes.SUCCESS if self._m.objects.get(config) == "prof config" else codes.INVALID_PARAM
+
+    def stop(self, config: int) -> int:
+        """Only the handle is looked at."""
+        return self.start(config)
+
+    def destroy_config(self, config: int) -> int:
+        """The handle is gone."""
+        code = self.start(config)
+        self._m.objects.pop(config, None)
+        return code

@@ -1,0 +1,42 @@
+"""Owns putting a simulation together: the machine, its module, the sanitizer around it. Does not own any of them."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from stages.accelerators.aclsim.machine.machine import Machine
+from stages.accelerators.aclsim.machine.module import build_module
+from stages.accelerators.aclsim.options import SimOptions
+
+
+class Simulation:
+    """One simulated machine with the module ``acl`` of one process on it.
+
+    ``acl``: what a program uses as the vendor's module. ``module``: the same without the sanitizer. ``machine``: its
+    controls. ``checker``: what the sanitizer found.
+    """
+
+    def __init__(self, options: SimOptions) -> None:
+        self.options = options
+        self.machine = Machine(options)
+        self.module: Any = build_module(self.machine)
+        self.acl: Any = self.module
+        self.checker: Any = None
+
+    def close(self) -> None:
+        """The process is over, as far as the machine is concerned. May be called twice."""
+        self.machine.close()
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def simulate(options: SimOptions | None = None) -> Simulation:
+    """A simulated machine, ready to use. Raises UserError for options that can't be."""
+    return Simulation(options or SimOptions())
