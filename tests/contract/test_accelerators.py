@@ -32,6 +32,10 @@ DEVICES = {
     "cpu-2-threads": ("cpu", 2, {}),
     "canned": ("canned:0", 1, {"objects": "2"}),
     "canned-slow": ("canned:0", 1, {"objects": "2", "service_ms": "2", "copies": "both"}),
+    "ascend-sim": ("ascend-sim:0", 1, {}),
+    "ascend-sim-variant-a": ("ascend-sim:0", 1, {"variant": "A"}),
+    "ascend-sim-virtual": ("ascend-sim:0", 1, {"clock": "virtual", "service_ms": "1=5.2,4=12.8,8=23.5", "copy_ms": "3"}),
+    "ascend-sim-no-overlap": ("ascend-sim:0", 1, {"overlap": "off", "buffers": "1"}),
 }
 
 

@@ -23,6 +23,7 @@ Mode = Literal["vendor", "vendor+checked", "simulated"]
 VARIABLE: Final = "CAMPIPE_ACL"
 MODES: Final[tuple[Mode, ...]] = ("vendor", "vendor+checked", "simulated")
 SIMULATED_DEVICES: Final = 8  # that a simulated machine has
+MOST_INTERVALS: Final = 1_000_000  # in a trace that is asked for
 HIDDEN: Final = ("ascend/calls.py", "ascend/owned.py")  # frames that are not the place of a call
 
 _lock = threading.Lock()
@@ -115,6 +116,7 @@ def _simulated(options: AscendOptions) -> Binding:
             faults=options.faults,
             leak_bytes_per_run=options.leak_bytes_per_run,
             check=options.check is not False,
+            trace_intervals=MOST_INTERVALS if options.trace else 0,
             **settings,
         )
     )
@@ -126,7 +128,7 @@ def _simulated(options: AscendOptions) -> Binding:
                 path.write_text(json.dumps(simulation.machine.trace.chrome()), encoding="utf-8")
             except OSError as error:
                 log.warning("the trace can't be written to %s: %s", path, error.strerror)
-        if options.check is not False:
+        if simulation.checker is not None:
             _tell(simulation.checker.violations, simulation.checker.report)
         simulation.close()
 

@@ -190,10 +190,12 @@ class Buffers:
 
     def close(self) -> None:
         """Give everything back; may be called twice."""
-        self.close_sets()
-        self.lanes.clear()
-        self._outer.close()
-        self._outer = ExitStack()
+        try:
+            self.close_sets()
+        finally:
+            self.lanes.clear()
+            self._outer.close()
+            self._outer = ExitStack()
 
     def _pinned(self, stack: ExitStack, what: str, size_bytes: int) -> tuple[NDArray[np.uint8], int]:
         address = stack.enter_context(self._owner.pinned_memory(f"{self._name}: {what}", size_bytes))

@@ -38,12 +38,14 @@ from stages.stage import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-FIRST_LOOK: Final = 0.9  # of the time that a batch took lately; below 1 so that what is learnt can become less
+FIRST_LOOK: Final = 0.9  # of the time that a batch took lately
 LOOK_SHARE: Final = 40  # looks after the first come at this fraction of it,
 LEAST_LOOK_NS: Final = 200_000  # within these bounds
 MOST_LOOK_NS: Final = 2_000_000
 LATE_NS: Final = 20_000_000  # beyond twice the time that a batch took lately: then streams are asked for errors
 LEARN: Final = 0.25  # weight of the last batch
+SHORTEN: Final = 0.8  # when the first look finds a batch over, it took less: else a late look would make the next later
+VIRTUAL_LOOKS: Final = 100  # at a simulator's virtual clock, on which time passes when it is asked for in vain
 DEAD_DRAIN_MS: Final = 100  # of a device that has failed already: nobody waits for it twice
 MOST_REBUILDS: Final = 3  # without a batch that ended well between them
 
@@ -75,6 +77,7 @@ class _Run:
     one: BufferSet | None = None
     event: int = 0
     started_at_ns: int = 0
+    looks: int = 0  # in vain
     tries: int = 0  # that failed, perhaps because of others
 
 
@@ -110,6 +113,7 @@ class AscendLanes:
         self._rebuilds = 0
         self._last_end_ns = 0
         self._dead: DeviceFailed | None = None
+        self._looks = VIRTUAL_LOOKS if options.clock == "virtual" else 1
         self._open = False
 
     def open(self) -> None:
@@ -185,8 +189,10 @@ class AscendLanes:
                 self._owner.abandoned = str(error)
                 log.warning("%s: its memory is left to the end of the process: %s", self._seat.name, error)
         finally:
-            self._release()
-            self._place.leave(self._seat)
+            try:
+                self._release()
+            finally:  # an interrupt in between must not keep the thread's hold on the device
+                self._place.leave(self._seat)
 
     def _enter(self) -> None:
         self._place.runtime.enter(self._seat.context)
@@ -227,10 +233,12 @@ class AscendLanes:
         """Take the batches that are over; their results are copied to where they belong."""
         over: list[_Run] = []
         for run in self._running:
-            if not self._streams.has_ended(run.event):
+            if not self._is_over(run, self._looks if run is self._running[0] else 1):
                 break
             over.append(run)
         if not over:
+            if self._running:
+                self._running[0].looks += 1
             self._check_late(now_ns)
             return
         self._streams.check()  # before results are believed
@@ -238,9 +246,22 @@ class AscendLanes:
             one = run.one
             assert one is not None
             self._streams.take_back(one, run.event)
+        self._learn(over[0], now_ns)
         for run in over:
             self._running.popleft()
             self._take(run, now_ns)
+
+    def _is_over(self, run: _Run, looks: int) -> bool:
+        return any(self._streams.has_ended(run.event) for _ in range(looks))
+
+    def _learn(self, run: _Run, now_ns: int) -> None:
+        """How long a batch takes, from the oldest one of those that are over."""
+        took_ns, known_ns = now_ns - max(run.started_at_ns, self._last_end_ns), run.model.estimate_ns
+        if run.looks or not known_ns:
+            run.model.estimate_ns += (took_ns - known_ns) * (LEARN if known_ns else 1)
+        else:
+            run.model.estimate_ns = min(took_ns, known_ns) * SHORTEN
+        self._last_end_ns = now_ns
 
     def _take(self, run: _Run, now_ns: int) -> None:
         one, model = run.one, run.model
@@ -250,9 +271,6 @@ class AscendLanes:
             for output, rows in zip(run.outputs, results[number], strict=True):
                 np.copyto(output[start : start + count], rows[:count])
         self._free.append(one)
-        took_ns = now_ns - max(run.started_at_ns, self._last_end_ns)
-        model.estimate_ns += (took_ns - model.estimate_ns) * (LEARN if model.estimate_ns else 1)
-        self._last_end_ns = now_ns
         self._alone = max(0, self._alone - 1)
         self._rebuilds = 0
         # when the upload was over the host has not seen: it was queued then
@@ -267,6 +285,10 @@ class AscendLanes:
         if not self._running:
             return
         run = self._running[0]
+        if self._looks > 1:
+            # its time passes while all threads rest: so rest longer each time it did not
+            self._timer.arm(LEAST_LOOK_NS << min(run.looks, 5))
+            return
         estimate_ns = run.model.estimate_ns
         first_ns = max(run.started_at_ns, self._last_end_ns) + int(estimate_ns * FIRST_LOOK)
         step_ns = int(min(MOST_LOOK_NS, max(LEAST_LOOK_NS, estimate_ns / LOOK_SHARE)))
