@@ -155,13 +155,13 @@ class AscendLanes:
         if not self._open:
             return []
         self._timer.clear()
-        self._enter()
-        now_ns = self._clock_ns()
-        try:
-            self._look(now_ns)
-        except AclError as error:
-            self._failed(error)
-        self._start()
+        if self._dead is None:  # else there may be no context any more, and the first error is the one to tell
+            self._enter()
+            try:
+                self._look(self._clock_ns())
+            except AclError as error:
+                self._failed(error)
+            self._start()
         if self._dead is not None:
             self._ended += [(run.lane, self._dead) for run in (*self._running, *self._waiting)]
             self._running.clear()
@@ -183,7 +183,11 @@ class AscendLanes:
         self._ended.clear()
         try:
             self._enter()
-            self._streams.drain(min(DEAD_DRAIN_MS, self._options.hang_ms) if known_dead else self._options.hang_ms)
+            told = self._streams.drain(
+                min(DEAD_DRAIN_MS, self._options.hang_ms) if known_dead else self._options.hang_ms
+            )
+            if told is not None and not known_dead:
+                log.warning("%s: told when it was closed: %s", self._seat.name, told)
         except AclError as error:
             if error.code in HUNG_CODES:
                 self._owner.abandoned = str(error)
