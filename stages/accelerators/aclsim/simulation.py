@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from stages.accelerators.aclsim.checker import CheckedModule, check
 from stages.accelerators.aclsim.machine.machine import Machine
 from stages.accelerators.aclsim.machine.module import build_module
-from stages.accelerators.aclsim.options import SimOptions
+from stages.accelerators.aclsim.options import CheckOptions, SimOptions
 
 
 class Simulation:
@@ -22,10 +23,16 @@ class Simulation:
         self.machine = Machine(options)
         self.module: Any = build_module(self.machine)
         self.acl: Any = self.module
-        self.checker: Any = None
+        self.checker: CheckedModule | None = None
+        if options.check:
+            quiet = build_module(self.machine, failing=False)
+            self.checker = check(self.module, CheckOptions(raise_=not options.lenient), inspect=quiet)
+            self.acl = self.checker.acl
 
     def close(self) -> None:
         """The process is over, as far as the machine is concerned. May be called twice."""
+        if self.checker is not None:
+            self.checker.close()
         self.machine.close()
 
     def __enter__(self) -> Simulation:

@@ -39,8 +39,8 @@ class VendorModule:
         return f"<simulated module '{self.__name__}'>"
 
 
-def build_module(machine: Machine) -> VendorModule:
-    """``acl`` on this machine."""
+def build_module(machine: Machine, *, failing: bool = True) -> VendorModule:
+    """``acl`` on this machine. ``failing``: failures on demand strike its calls, and count them."""
     root = VendorModule("acl")
     parts = {"": root}
     for part in SUBMODULES:
@@ -52,7 +52,7 @@ def build_module(machine: Machine) -> VendorModule:
             continue
         part, _, name = call.name.rpartition(".")
         function = next(getattr(p, name) for p in providers[part] if hasattr(p, name))
-        setattr(parts[part], name, positional(call, _served(machine, call, function)))
+        setattr(parts[part], name, positional(call, _served(machine, call, function) if failing else function))
     return root
 
 
