@@ -328,12 +328,12 @@ class MemoryRules:
             )
             block.ranges.mark_written(start, end)
 
-    def host_touches(self, touched: Range, *, write: bool) -> None:
-        """The host reads or writes these bytes now."""
+    def host_touches(self, touched: Range, *, write: bool, run: bool = False) -> None:
+        """The host, or a run that it waits for, reads or writes these bytes now."""
         block, start, end = touched
         conflict = block.ranges.host(start, end, write=write)
         if conflict is not None:
-            self._s.tell_race(conflict, block, write=write, host=True)
+            self._s.tell_race(conflict, block, write=write, host=not run)
         if write and block.snapshots:
             self.drop_snapshots(block, start, end)
 
@@ -355,7 +355,9 @@ class MemoryRules:
                     "use rt.memcpy_async from pinned memory, mdl.execute_async and events",
                 )
 
-    def before_memcpy_async(self, dst: int, most: int, src: int, count: int, kind: int, handle: int) -> Any:
+    def before_memcpy_async(  # noqa: PLR0917  the vendor's
+        self, dst: int, most: int, src: int, count: int, kind: int, handle: int
+    ) -> Any:
         """In stream order, between pinned and device memory."""
         state = self._s
         if state.stream(handle) is None or dst == 0 or src == 0 or kind == codes.MEMCPY_HOST_TO_HOST:

@@ -323,8 +323,10 @@ class ModelRules:
                 site or model.site,
                 "synchronise its stream first, or load it again with shared weights",
             )
+        if model.work is not None:
+            found.append((model.work, True))
         for touched, write in found:
-            self._memory.host_touches(touched, write=write)
+            self._memory.host_touches(touched, write=write, run=True)
         model.executing += 1
         return model
 
@@ -404,14 +406,6 @@ class ModelRules:
         if fed is None or made is None or model is None:
             return None
         facts = model.facts
-        if facts.gears and fed.gear is None and not fed.told:
-            fed.told = True
-            self._s.tell(
-                GearNotSet,
-                f"the batch of {fed} was never set: the largest gear, {max(facts.gears)}, runs",
-                fed.site,
-                "call mdl.set_dynamic_batch_size for each dataset before it is executed",
-            )
         found: list[tuple[Range, bool]] = []
         for dataset, wanted, write in ((fed, facts.inputs, False), (made, facts.outputs, True)):
             side = "outputs" if write else "inputs"
@@ -428,6 +422,14 @@ class ModelRules:
                 touched = self._buffer_range(buffer, size, allocate=allocate and write)
                 if touched is not None:
                     found.append((touched, write))
+        if facts.gears and fed.gear is None and not fed.told:
+            fed.told = True
+            self._s.tell(
+                GearNotSet,
+                f"the batch of {fed} was never set: the largest gear, {max(facts.gears)}, runs",
+                fed.site,
+                "call mdl.set_dynamic_batch_size for each dataset before it is executed",
+            )
         return found
 
     def _buffer_range(self, buffer: BufferShadow, wanted: BufferSize, *, allocate: bool) -> Range | None:

@@ -181,6 +181,17 @@ class Machine:
                 continue
             self._settle_one(task)
 
+    def seems_over(self, task: Task, target: int) -> bool:
+        """What a query of ``target`` answers: not yet, the first time, on the virtual clock, whatever is the case."""
+        if task.stream.settled >= task.tick:
+            return True
+        if self.clock.virtual and not task.asked:
+            task.asked = True
+            return False
+        if task.end_ns < 0:
+            self.clock.polled(target)
+        return task.end_ns >= 0
+
     def code_of(self, stream: Stream) -> int:
         """What the stream's work left behind; told once, for ever when the device is lost."""
         code: int = stream.owner.device.lost or stream.error

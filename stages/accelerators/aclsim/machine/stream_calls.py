@@ -82,8 +82,7 @@ class StreamCalls:
         stream = self._m.stream(handle)
         if isinstance(stream, int):
             return 0, stream
-        if stream.queue:
-            self._m.clock.polled(handle or id(stream))
+        if stream.unsettled and not self._m.seems_over(stream.unsettled[-1], handle or id(stream)):
             return codes.QUERY_NOT_READY, codes.SUCCESS
         self._m.settle(stream, stream.submitted)
         return codes.QUERY_COMPLETE, self._m.code_of(stream)
@@ -212,8 +211,7 @@ class EventCalls:
         record = event.state.latest
         if record is None:  # only `ex` is documented to count as over; the others are taken to be not
             return event.kind == "ex", codes.SUCCESS
-        if record.end_ns < 0:
-            self._m.clock.polled(event.handle)
+        if not self._m.seems_over(record, event.handle):
             return False, codes.SUCCESS
         self._m.settle(record.stream, record.tick)
         return True, self._code(record)

@@ -48,6 +48,7 @@ class Task:
     """One entry of a stream: ``effect`` is what it does to memory, run by others than the timeline."""
 
     __slots__ = (
+        "asked",
         "cause",
         "duration_ns",
         "effect",
@@ -72,6 +73,7 @@ class Task:
         self.effect: Callable[[], None] | None = None
         self.error = 0  # the code that it leaves behind
         self.label: Any = None
+        self.asked = False  # whether a query asked for it
         self.stream: Stream
         self.tick = 0
         self.submitted_ns = 0
