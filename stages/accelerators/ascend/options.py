@@ -11,7 +11,18 @@ from stages.errors import UserError
 
 Variant = Literal["A", "B"]
 SIM_ONLY = frozenset(
-    ("service_ms", "pcie_gb_s", "copy_ms", "compute", "clock", "memory_mb", "leak_bytes_per_run", "faults", "trace")
+    (
+        "service_ms",
+        "pcie_gb_s",
+        "copy_ms",
+        "compute",
+        "clock",
+        "memory_mb",
+        "leak_bytes_per_run",
+        "faults",
+        "state_path",
+        "trace",
+    )
 )
 
 
@@ -26,7 +37,8 @@ class AscendOptions:
     ``check``: the sanitizer looks at every call; None: on with the simulator, off with the vendor's module.
 
     For the simulator alone: ``service_ms`` batch -> milliseconds of device time; ``pcie_gb_s``, ``copy_ms`` what copies
-    take; ``compute``: run the ONNX file or answer without; ``clock``; ``memory_mb`` of the device; ``faults``: scripts;
+    take; ``compute``: run the ONNX file or answer without; ``clock``; ``memory_mb`` of the device; ``faults``: scripts,
+    several with ``;``; ``state_path``: a file in which faults that happen ``once`` are noted, across processes;
     ``trace``: a file that gets the Chrome trace of the streams.
     """
 
@@ -44,6 +56,7 @@ class AscendOptions:
     memory_mb: int | None = None
     leak_bytes_per_run: int = 0
     faults: tuple[str, ...] = ()
+    state_path: str = ""
     trace: str = ""
 
 
@@ -143,5 +156,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "memory_mb": _whole(4, 10_000_000),
     "leak_bytes_per_run": _whole(0, 1 << 30),
     "faults": _faults,
+    "state_path": str,
     "trace": str,
 }

@@ -1,7 +1,7 @@
 """Owns the judgement whether a device's free memory shrinks for good. Pure: is told samples, asks no device.
 
 A device is shared with other processes, and runtimes allocate lazily in their first batches; so a leak is told only
-when free memory falls over many samples in a row of spans, by much, and is told again only when as much is lost again.
+when free memory falls over many samples, in each of several spans, by much; and again only when twice as much is lost.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class MemoryWatch:
         self.every_batches = every_batches
         self._batches = 0
         self._seen = 0
+        self._least_bytes = LEAST_BYTES
         self._samples: list[tuple[int, int]] = []  # batches so far, free bytes
 
     def batch(self) -> bool:
@@ -50,6 +51,7 @@ class MemoryWatch:
         leak = self._leak()
         if leak is not None:
             self._samples = self._samples[-1:]  # told: from here on anew
+            self._least_bytes = 2 * leak.lost_bytes
         return leak
 
     def _leak(self) -> Leak | None:
@@ -57,7 +59,7 @@ class MemoryWatch:
         if len(samples) <= 2 * SPANS:
             return None
         lost = samples[0][1] - samples[-1][1]
-        if lost < LEAST_BYTES:
+        if lost < self._least_bytes:
             return None
         corners = [samples[(len(samples) - 1) * span // SPANS][1] for span in range(SPANS + 1)]
         if not all(later < earlier for earlier, later in itertools.pairwise(corners)):
