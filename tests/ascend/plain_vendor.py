@@ -8,6 +8,7 @@ are used as they are, as a card would.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -318,7 +319,8 @@ class _Line:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            with contextlib.suppress(Exception):  # of a callback; the stream goes on
+                work()
 
 
 def _tensors(path: str) -> dict[str, Any]:

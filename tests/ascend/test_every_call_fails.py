@@ -1,4 +1,4 @@
-"""Each place at which the backend calls the module fails, one after the other: nothing is left, the right error is told.
+"""Each place at which the backend calls the module fails once: nothing is left, the right error is told.
 
 The places are found by recording runs that end well, and runs in which the lanes are rebuilt.
 """
@@ -82,7 +82,7 @@ def specs(folder: Path) -> list[tuple[str, ModelSpec]]:
 def for_each_site(
     folder: Path, base: str, log: pytest.LogCaptureFixture, judge: Callable[[Site, int, ModelSpec, str], list[str]]
 ) -> None:
-    """``judge`` each place once, with the number that its call has in a run; with ``base`` those that only it reaches."""
+    """``judge`` each place, with the number that its call has in a run; with ``base`` those that only it reaches."""
     log.set_level(logging.INFO)
     seen: set[Site] = set()
     problems: list[str] = []

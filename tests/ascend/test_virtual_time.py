@@ -1,4 +1,4 @@
-"""Throughput on virtual time: the device's own ceiling with overlap, the sum of its parts without; copies under runs."""
+"""Throughput on virtual time: the device's ceiling with overlap, the sum of its parts without; copies under runs."""
 
 from __future__ import annotations
 
