@@ -86,7 +86,7 @@ def om(**changes: Any) -> OmSpec:
             om(aipp="nv12"),
             replace(FACTS, picture=replace(NV12, dims=(4, 32, 64, 1)), aipp=AIPP_NV12),
             id="nv12 shown as the picture",
-        ),  # fmt: skip
+        ),
         pytest.param(SPEC, om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp={}), id="parameters not told"),
         pytest.param(
             SPEC,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import time
 from typing import Any
@@ -97,12 +98,9 @@ def test_a_piece_takes_its_length_and_32_bytes_and_ends_on_a_line(size: int) -> 
 
 def fed(free: list[int], every: int = 10) -> list[tuple[int, Any]]:
     watch = MemoryWatch(every)
-    told = []
     samples = iter(free)
-    for batch in range(1, every * len(free) + 1):
-        if watch.batch() and (leak := watch.add(next(samples))) is not None:
-            told.append((batch, leak))
-    return told
+    batches = (batch for batch in range(1, every * len(free) + 1) if watch.batch())
+    return [(batch, leak) for batch in batches if (leak := watch.add(next(samples))) is not None]
 
 
 def test_memory_that_falls_steadily_is_a_leak_with_its_slope() -> None:
@@ -117,7 +115,7 @@ def test_memory_that_falls_steadily_is_a_leak_with_its_slope() -> None:
 def test_a_leak_is_told_again_only_after_twice_as_much_is_lost() -> None:
     told = [leak.lost_bytes for _, leak in fed([(20 << 30) - sample * (8 << 20) for sample in range(200)])]
     assert 3 <= len(told) <= 5
-    assert all(later >= 2 * earlier for earlier, later in zip(told, told[1:], strict=False))
+    assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(told))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def _aipp_problems(where: str, model: ModelSpec, om: OmSpec, aipp: Mapping[str, 
         return problems
     swapped = bool(aipp.get("rbuvSwapSwitch", 0))
     if om.aipp == "nv12":
-        matrix = {key: int(aipp.get(key, 0)) for key in NV12_MATRIX}
+        matrix = {key: int(_element(aipp, key)) for key in NV12_MATRIX}
         bias = tuple(int(aipp.get(f"inputBias{n}", 0)) for n in range(3))
         rows_of = NV12_MATRIX if model.channels == "rgb" else {**NV12_MATRIX, "matrixR0C1": 516}  # rows B, G, R
         if swapped or not aipp.get("cscSwitch", 0) or matrix != rows_of or bias != NV12_BIAS:
@@ -158,6 +158,11 @@ def _aipp_problems(where: str, model: ModelSpec, om: OmSpec, aipp: Mapping[str, 
             )
             break
     return problems
+
+
+def _element(aipp: Mapping[str, Any], key: str) -> Any:
+    """An element of the matrix: the documents can be read as ``matrixR0C1`` and as ``R0C1``."""
+    return aipp.get(key, aipp.get(key.removeprefix("matrix"), 0))
 
 
 def _open(dims: Sequence[int]) -> tuple[int | None, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from stages.accelerators.ascend.calls import Acl
 from stages.accelerators.ascend.constants import EVENT_SYNC, MALLOC_HUGE_FIRST
@@ -70,6 +71,46 @@ class Register:
         ]
 
 
+class Thing(AbstractContextManager[int]):
+    """One thing: made on entering, which gives its handle or address, given back on leaving.
+
+    No generator: those release when they are collected, which for things of the vendor's is never the right moment.
+    """
+
+    def __init__(  # noqa: PLR0917  made by Owner alone
+        self,
+        owner: Owner,
+        kind: str,
+        name: str,
+        make: Callable[[], int],
+        give_back: Callable[[int], object],
+        size: int = 0,
+    ) -> None:
+        self._owner = owner
+        self._kind = kind
+        self._name = name
+        self._make = make
+        self._give_back = give_back
+        self._size_bytes = size
+        self._handle = 0
+        self._number = 0
+
+    def __enter__(self) -> int:
+        self._handle = self._make()
+        self._number = self._owner.register.add(self._kind, self._name, self._size_bytes)
+        return self._handle
+
+    def __exit__(self, *_error: object) -> None:
+        if self._owner.abandoned:
+            return
+        try:
+            self._give_back(self._handle)
+        except AclError as error:
+            log.warning("%s %s is not given back: %s", self._kind, self._name, error)
+        else:
+            self._owner.register.drop(self._number)
+
+
 class Owner:
     """Makes things of one device. The context they belong to is current when they are made and given back."""
 
@@ -78,84 +119,51 @@ class Owner:
         self.register = register
         self.abandoned = ""  # why nothing may be given back any more: work that never ended may still use it
 
-    @contextmanager
-    def device_memory(self, name: str, size_bytes: int) -> Iterator[int]:
+    def device_memory(self, name: str, size_bytes: int) -> Thing:
         """Device memory, 64-byte aligned, not initialised; its address."""
-        address = self.acl.rt.malloc(size_bytes, MALLOC_HUGE_FIRST)
-        with self._held("device memory", name, self.acl.rt.free, address, size_bytes):
-            yield address
+        rt = self.acl.rt
+        make = partial(rt.malloc, size_bytes, MALLOC_HUGE_FIRST)
+        return Thing(self, "device memory", name, make, rt.free, size_bytes)
 
-    @contextmanager
-    def pinned_memory(self, name: str, size_bytes: int) -> Iterator[int]:
+    def pinned_memory(self, name: str, size_bytes: int) -> Thing:
         """Host memory that asynchronous copies may use, 64-byte aligned; its address."""
-        address = self.acl.rt.malloc_host(size_bytes)
-        with self._held("pinned memory", name, self.acl.rt.free_host, address, size_bytes):
-            yield address
+        rt = self.acl.rt
+        return Thing(self, "pinned memory", name, partial(rt.malloc_host, size_bytes), rt.free_host, size_bytes)
 
-    @contextmanager
-    def context(self, name: str, device: int) -> Iterator[int]:
+    def context(self, name: str, device: int) -> Thing:
         """An explicit context, current for the calling thread from now on."""
-        handle = self.acl.rt.create_context(device)
-        with self._held("context", name, self.acl.rt.destroy_context, handle):
-            yield handle
+        rt = self.acl.rt
+        return Thing(self, "context", name, partial(rt.create_context, device), rt.destroy_context)
 
-    @contextmanager
-    def stream(self, name: str) -> Iterator[int]:
+    def stream(self, name: str) -> Thing:
         """A stream of the current context."""
-        handle = self.acl.rt.create_stream()
-        with self._held("stream", name, self.acl.rt.destroy_stream, handle):
-            yield handle
+        rt = self.acl.rt
+        return Thing(self, "stream", name, rt.create_stream, rt.destroy_stream)
 
-    @contextmanager
-    def event(self, name: str) -> Iterator[int]:
+    def event(self, name: str) -> Thing:
         """An event that one stream may wait for and reset."""
-        handle = self.acl.rt.create_event_with_flag(EVENT_SYNC)
-        with self._held("event", name, self.acl.rt.destroy_event, handle):
-            yield handle
+        rt = self.acl.rt
+        return Thing(self, "event", name, partial(rt.create_event_with_flag, EVENT_SYNC), rt.destroy_event)
 
-    @contextmanager
-    def description(self, name: str) -> Iterator[int]:
+    def description(self, name: str) -> Thing:
         """An empty model description."""
-        handle = self.acl.mdl.create_desc()
-        with self._held("model description", name, self.acl.mdl.destroy_desc, handle):
-            yield handle
+        mdl = self.acl.mdl
+        return Thing(self, "model description", name, mdl.create_desc, mdl.destroy_desc)
 
-    @contextmanager
-    def model(self, name: str, load: Callable[[], int]) -> Iterator[int]:
+    def model(self, name: str, load: Callable[[], int]) -> Thing:
         """A loaded model, unloaded in the context that is current then: let it be that of the load."""
-        model_id = load()
-        with self._held("model", name, self.acl.mdl.unload, model_id):
-            yield model_id
+        return Thing(self, "model", name, load, self.acl.mdl.unload)
 
-    @contextmanager
-    def data_buffer(self, name: str, address: int, size_bytes: int) -> Iterator[int]:
+    def data_buffer(self, name: str, address: int, size_bytes: int) -> Thing:
         """An address and a size as datasets take them; the memory itself is somebody else's."""
-        handle = self.acl.create_data_buffer(address, size_bytes)
-        with self._held("data buffer", name, self.acl.destroy_data_buffer, handle):
-            yield handle
+        acl = self.acl
+        make = partial(acl.create_data_buffer, address, size_bytes)
+        return Thing(self, "data buffer", name, make, acl.destroy_data_buffer)
 
-    @contextmanager
-    def dataset(self, name: str) -> Iterator[int]:
+    def dataset(self, name: str) -> Thing:
         """An empty dataset; the buffers that are added stay their owners'."""
-        handle = self.acl.mdl.create_dataset()
-        with self._held("dataset", name, self.acl.mdl.destroy_dataset, handle):
-            yield handle
-
-    @contextmanager
-    def _held(
-        self, kind: str, name: str, give_back: Callable[[int], object], handle: int, size_bytes: int = 0
-    ) -> Iterator[None]:
-        number = self.register.add(kind, name, size_bytes)
-        try:
-            yield
-        finally:
-            if not self.abandoned:
-                try:
-                    give_back(handle)
-                except AclError as error:
-                    log.warning("%s %s is not given back: %s", kind, name, error)
-                else:
-                    self.register.drop(number)
+        mdl = self.acl.mdl
+        return Thing(self, "dataset", name, mdl.create_dataset, mdl.destroy_dataset)
 
 
 def _mib(size_bytes: int) -> str:

@@ -404,8 +404,9 @@ def aipp_info(facts: ModelFacts) -> dict[str, Any]:
     for place in ("R0C0", "R0C1", "R1C0", "R1C1", "R1C2", "R2C2"):
         info[f"matrix{place}" if place == "R0C0" else place] = aipp.matrix[int(place[1]) * 3 + int(place[3])]
     for channel in range(4):
-        info[f"meanChn{channel}"] = int(aipp.mean[channel]) if channel < len(aipp.mean) else 0
-        info[f"minChn{channel}"] = 0.0
+        mean = aipp.mean[channel] if channel < len(aipp.mean) else 0.0
+        info[f"meanChn{channel}"] = int(mean)
+        info[f"minChn{channel}"] = mean - int(mean)  # the part that is no whole number goes here
         info[f"varReciChn{channel}"] = aipp.var_reci[channel] if channel < len(aipp.var_reci) else 1.0
     for channel in range(3):
         info[f"inputBias{channel}"] = aipp.input_bias[channel]
