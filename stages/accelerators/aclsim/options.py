@@ -30,7 +30,8 @@ class SimOptions:
     ``lenient``: violations are collected, the closest real code is returned. ``check``: the sanitizer is around the
     machine. ``missing``: names that this version of CANN does not have, as ``rt.create_event_ex_with_flag``.
     ``poison``: device memory and destinations of pending copies hold NaN; None: on the virtual clock.
-    ``trace_intervals``: how many the trace keeps.
+    ``trace_intervals``: how many the trace keeps. ``move_bytes``: copies move no more than so many, from the start;
+    None: all, but 4096 with canned compute on the real clock, so that a device takes no CPU time from a bench.
     """
 
     devices: int = 1
@@ -52,6 +53,7 @@ class SimOptions:
     missing: tuple[str, ...] = ()
     poison: bool | None = None
     trace_intervals: int = 20_000
+    move_bytes: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -69,6 +71,13 @@ class SimOptions:
             problems.append(f"simulator: compute is {self.compute!r}; give onnx or canned")
         if problems:
             raise UserError.of(problems)
+
+    @property
+    def most_moved_bytes(self) -> int:
+        """Of one copy."""
+        if self.move_bytes is not None:
+            return self.move_bytes
+        return 4096 if self.clock == "real" and self.compute == "canned" else 1 << 62
 
     @property
     def poisons(self) -> bool:

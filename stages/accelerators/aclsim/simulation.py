@@ -22,17 +22,13 @@ class Simulation:
         self.options = options
         self.machine = Machine(options)
         self.module: Any = build_module(self.machine)
-        self.acl: Any = self.module
-        self.checker: CheckedModule | None = None
-        if options.check:
-            quiet = build_module(self.machine, failing=False)
-            self.checker = check(self.module, CheckOptions(raise_=not options.lenient), inspect=quiet)
-            self.acl = self.checker.acl
+        quiet = build_module(self.machine, failing=False)
+        self.checker: CheckedModule = check(self.module, CheckOptions(raise_=not options.lenient), inspect=quiet)
+        self.acl: Any = self.checker.acl if options.check else self.module
 
     def close(self) -> None:
         """The process is over, as far as the machine is concerned. May be called twice."""
-        if self.checker is not None:
-            self.checker.close()
+        self.checker.close()
         self.machine.close()
 
     def __enter__(self) -> Simulation:

@@ -14,14 +14,18 @@ from typing import Any
 
 from stages.accelerators.aclsim import codes
 from stages.accelerators.aclsim.checker import sites
+from stages.accelerators.aclsim.checker.copy_rules import CopyRules
+from stages.accelerators.aclsim.checker.dataset_rules import DatasetRules
+from stages.accelerators.aclsim.checker.event_rules import EventRules
 from stages.accelerators.aclsim.checker.hints import hint_for
 from stages.accelerators.aclsim.checker.memory_rules import MemoryRules
 from stages.accelerators.aclsim.checker.model_rules import ModelRules
 from stages.accelerators.aclsim.checker.process_rules import ProcessRules
 from stages.accelerators.aclsim.checker.report import report_text
-from stages.accelerators.aclsim.checker.shadows import DeviceShadow
+from stages.accelerators.aclsim.checker.shadows import DeviceShadow, StreamShadow
 from stages.accelerators.aclsim.checker.state import State
 from stages.accelerators.aclsim.checker.stream_rules import StreamRules
+from stages.accelerators.aclsim.checker.util_rules import UtilRules
 from stages.accelerators.aclsim.contract import CONTRACT, SUBMODULES, Call
 from stages.accelerators.aclsim.options import CheckOptions
 from stages.accelerators.aclsim.violations import (
@@ -56,7 +60,19 @@ class CheckedModule:
         streams = StreamRules(self._state)
         memory = MemoryRules(self._state, streams)
         self._streams = streams
-        self._rules = (ProcessRules(self._state), streams, memory, ModelRules(self._state, streams, memory))
+        copies = CopyRules(self._state, streams, memory)
+        models = ModelRules(self._state, streams, memory, copies)
+        self._memory = memory
+        self._rules = (
+            ProcessRules(self._state),
+            streams,
+            EventRules(self._state, streams),
+            memory,
+            copies,
+            UtilRules(self._state, memory),
+            models,
+            DatasetRules(self._state, models),
+        )
         self.acl: Any = _Part(self, module, "acl", "")
         self._closed = False
 
@@ -103,7 +119,7 @@ class CheckedModule:
         with self._state.lock:
             me = self._state.me
             me.call, me.frame = "piece", sys._getframe(1)
-            self._rules[2].piece(address, size)
+            self._memory.piece(address, size)
 
     def __enter__(self) -> CheckedModule:
         return self
@@ -128,6 +144,8 @@ class CheckedModule:
         after = self._hook(f"after_{name}", call)
         if call.name == "rt.launch_callback":
             function = self._wrapping(function)
+        elif call.name == "rt.set_exception_info_callback":
+            function = self._wrapping_exceptions(function)
         if call.gil_free or call.name in _UNLOCKED:
             return self._waiting(call, function, before, after)
         return self._holding(call, function, before, after)
@@ -142,6 +160,12 @@ class CheckedModule:
             return function(self._streams.wrapped(user, stream), data, block, stream)
 
         return launch
+
+    def _wrapping_exceptions(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def set_callback(user: Any) -> Any:
+            return function(self._streams.restricted(user) if callable(user) else user)
+
+        return set_callback
 
     def _holding(
         self,
@@ -255,8 +279,6 @@ class CheckedModule:
 
     def _lose(self, device: DeviceShadow, code: int) -> None:
         """The device does no work any more: nothing is pending on it."""
-        from stages.accelerators.aclsim.checker.shadows import StreamShadow
-
         device.lost = code
         state = self._state
         for shadow in list(state.handles.values()):

@@ -202,12 +202,10 @@ class Machine:
 
     def take(self, device: Device, size: int, policy: int, kind: str) -> Block | None:
         """Device memory; None when there is not enough."""
-        if size > device.free_bytes:
-            return None
         got = device.allocator.take(size, policy)
         if got is None:
             return None
-        if device.free_bytes <= 0 and device.lost_bytes + device.kept_bytes:
+        if device.allocator.used + device.lost_bytes + device.kept_bytes > device.total_bytes:
             device.allocator.give(*got)
             return None
         block = Block(got[0], size, kind, device=device.index, takes=got[1], poisoned=self.options.poisons)
@@ -283,6 +281,14 @@ class Machine:
 
     def _failed(self, task: Task) -> None:
         context = task.stream.owner
+        if self.exception_callback is not None:
+            info = self.new_handle()
+            thread = self.threads.current().ident & 0xFFFFFFFF
+            self.exception_infos[info] = (task.tick, task.stream.handle, thread, context.device.index, task.error)
+            try:
+                self.exception_callback(info)
+            finally:
+                del self.exception_infos[info]
         if task.error in codes.CONTEXT_LOST:
             context.device.lost = task.error
         if context.stops_on_failure and not context.failed:

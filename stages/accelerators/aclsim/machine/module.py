@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from stages.accelerators.aclsim.contract import CONTRACT, SUBMODULES, Call, positional
+from stages.accelerators.aclsim.machine.callback_calls import CallbackCalls
+from stages.accelerators.aclsim.machine.execute_calls import DatasetCalls, ExecuteCalls
+from stages.accelerators.aclsim.machine.load_calls import DescCalls, LoadCalls
 from stages.accelerators.aclsim.machine.machine import Machine
-from stages.accelerators.aclsim.machine.memory_calls import HimpiCalls, MediaCalls, MemoryCalls, ProfCalls, UtilCalls
-from stages.accelerators.aclsim.machine.model_calls import DatasetCalls, DescCalls, ExecuteCalls, LoadCalls
+from stages.accelerators.aclsim.machine.memory_calls import HimpiCalls, MediaCalls, MemoryCalls
 from stages.accelerators.aclsim.machine.process_calls import DeviceCalls, ProcessCalls
-from stages.accelerators.aclsim.machine.stream_calls import CallbackCalls, EventCalls, StreamCalls
+from stages.accelerators.aclsim.machine.stream_calls import EventCalls, StreamCalls
+from stages.accelerators.aclsim.machine.util_calls import ProfCalls, UtilCalls
 
 _PROVIDERS: dict[str, tuple[Callable[[Machine], Any], ...]] = {
     "": (ProcessCalls, DatasetCalls),
