@@ -93,7 +93,8 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], l
     finally:
         stop_forkserver()
     problems = [f"camera {name}: {problem}" for name, found in bad_sources.items() for problem in found]
-    problems += [f"device {name}: {problem}" for name, found in bad_devices.items() for problem in found]
+    for name, found in bad_devices.items():
+        problems += [f"device {name}: {problem.removeprefix(f'device {name}: ')}" for problem in found]
     return sources, opened, problems
 
 

@@ -88,7 +88,10 @@ class AscendDevice:
         mode = mode_of(self._kind, self._options, self._environ)
         self._simulated = mode == "simulated"
         with ExitStack() as stack:
-            binding = bind(mode, self._options)
+            try:
+                binding = bind(mode, self._options)
+            except UserError as error:
+                raise UserError.of([f"device {self.name}: {problem}" for problem in error.problems]) from error
             stack.callback(binding.close)
             try:
                 self._open(stack, binding)
