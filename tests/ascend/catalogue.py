@@ -125,7 +125,8 @@ def run(blocks: Sequence[Block], page: Path, acl: Any, arguments: Sequence[str])
         if "stopping" in names:  # a page's own thread outlives a program that was refused
             names["stopping"].set()
         for thread in set(threading.enumerate()) - running:
-            thread.join(0.5)
+            if not thread.daemon:
+                thread.join(5)
         module, sys.argv, threading.excepthook = saved
         if module is None:
             sys.modules.pop("acl", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,8 +128,15 @@ def run_batches(
     lane_count: int,
     seed: int = 0,
     on_told: Callable[[], object] = lambda: None,
+    asleep: bool = False,
 ) -> list[tuple[list[NDArray[Any]], Outcome]]:
-    """Keep all lanes busy until ``count`` batches have ended; their outputs and what was told of each, in order."""
+    """Keep all lanes busy until ``count`` batches have ended; their outputs and what was told of each, in order.
+
+    ``asleep``: wait for the descriptor as an executor does; else ask again and again, so that virtual time passes.
+    """
+    poll = select.poll()
+    if lanes.wake_fd is not None:
+        poll.register(lanes.wake_fd, select.POLLIN)
     free = list(range(lane_count))
     told: list[tuple[list[NDArray[Any]], Outcome]] = []
     running: dict[int, list[NDArray[Any]]] = {}
@@ -145,6 +153,8 @@ def run_batches(
             told.append((running.pop(lane), outcome))
             on_told()
             free.append(lane)
+        if asleep and not free:
+            poll.poll(100)
         assert time.monotonic() < deadline, f"{len(told)} of {count} batches ended"
     return told
 

@@ -163,6 +163,7 @@ class PlainVendor:
             destroy_stream=destroy_stream,
             synchronize_stream=lambda stream, /: self._wait(stream),
             synchronize_stream_with_timeout=lambda stream, timeout_ms, /: self._wait(stream),
+            set_stream_failure_mode=lambda stream, mode, /: 0,
             stream_query=lambda stream, /: (self._wait(stream), 0),
             synchronize_device=synchronize_device,
             stream_wait_event=stream_waits,
@@ -293,6 +294,8 @@ class PlainVendor:
             get_dataset_buffer=lambda dataset, index, /: self.objects[dataset][index],
             execute=execute,
             execute_async=execute_async,
+            get_dynamic_hw=lambda desc, index, /: ({"hwCount": 0, "hw": []}, 0),
+            get_first_aipp_info=lambda model, index, /: (None, 100038),
             get_aipp_type=lambda model, index, /: (int(self.models[model]["aipp"]), -1, 0),
         )
 

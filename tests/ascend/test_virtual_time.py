@@ -19,7 +19,7 @@ def batch_ms(folder: Path, batch: int, lanes: int, **options: str) -> tuple[floa
     """Virtual milliseconds per batch in steady state with one executor."""
     spec = tiny_spec(folder)
     with bench() as made:
-        device = open_sim({**TIMES, **options}, lanes=lanes)
+        device = open_sim({**TIMES, "trace": str(folder / "trace.json"), **options}, lanes=lanes)
         device.load(spec, 8)
         seat = device.lanes(lanes)
         made.machine.trace.clear()
