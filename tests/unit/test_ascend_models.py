@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,12 +248,11 @@ def test_the_refusal_of_a_model_without_om_names_the_command() -> None:
     ("fixed", "most", "batch"),
     [(None, 8, (1, 2, 4, 8)), (None, 1, 1), (None, 2, (1, 2)), (None, 6, (1, 2, 4, 6)), (4, 4, 4), (3, 8, 3)],
 )
-def test_what_stands_for_an_om_has_the_batches_of_the_model(
-    tmp_path: Path, fixed: int | None, most: int, batch: Any
-) -> None:
-    told = simulated_om(replace(SPEC, fixed_batch=fixed), most, tmp_path, canned=True)
+def test_what_stands_for_an_om_has_the_batches_of_the_model(fixed: int | None, most: int, batch: Any) -> None:
+    with ExitStack() as stack:
+        told = simulated_om(replace(SPEC, fixed_batch=fixed), most, stack, canned=True)
+        written = OmDescription.read(told.path)
     assert told.batch == batch
-    written = OmDescription.read(told.path)
     assert written.batch == batch
     assert written.onnx == SPEC.path
 
@@ -261,8 +261,10 @@ def test_a_real_om_is_simulated_from_what_its_description_says(tmp_path: Path) -
     real = tmp_path / "m.om"
     real.write_bytes(b"IMOD\x00\x01binary")
     spec = replace(SPEC, om=OmSpec(str(real), "", (1, 4), "bgr", "Ascend310P1"))
-    told = simulated_om(spec, 4, tmp_path, canned=True)
-    written = OmDescription.read(told.path)
+    with ExitStack() as stack:
+        told = simulated_om(spec, 4, stack, canned=True)
+        written = OmDescription.read(told.path)
+    assert not Path(told.path).exists(), "nothing is left"
     assert (written.batch, written.soc) == ((1, 4), "Ascend310P1")
     assert written.aipp is not None
     assert (written.aipp.input, written.aipp.rbuv_swap) == ("RGB888_U8", True)

@@ -57,7 +57,7 @@ SITE_ERRORS: Sequence[tuple[str, str]] = [
     ),
     (
         "devices: {device: 'ascent:0'}",
-        'devices[0].device: "ascent:0": does not exist; did you mean `ascend:0`?',
+        "device 'ascent:0' does not exist; did you mean `ascend:0`?",
     ),
     ("publish:\n  bind: ipc://" + "n" * 100, "site.yaml:3: publish.bind: "),
     (

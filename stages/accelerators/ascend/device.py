@@ -1,4 +1,4 @@
-"""Owns a device ``ascend:N``: runtime, contexts, models, seats of executors, what is left at the end. Runs no batch.
+"""Owns a device ``ascend:N``: runtime, contexts, seats of executors, what is left at the end. Runs no batch.
 
 Opened by one thread, which also loads the models: each executor's context is created and filled there, before any of
 them runs, and then handed to the executor's thread. Order of release: lanes, instances and contexts of all seats,
@@ -11,31 +11,23 @@ import atexit
 import contextlib
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
-from stages.accelerators.ascend.atc import no_om
 from stages.accelerators.ascend.binding import Binding, bind, mode_of
 from stages.accelerators.ascend.constants import DDR_MEM
 from stages.accelerators.ascend.errors import AclError, mendable
 from stages.accelerators.ascend.lanes import AscendLanes
-from stages.accelerators.ascend.loaded import LoadedModel, Seat, open_weights
-from stages.accelerators.ascend.om_check import match_outputs, om_problems
+from stages.accelerators.ascend.loaded import Seat
+from stages.accelerators.ascend.models import DeviceModels
 from stages.accelerators.ascend.options import AscendOptions
 from stages.accelerators.ascend.owned import Owner
 from stages.accelerators.ascend.runtime import Runtime, acquire_runtime
-from stages.accelerators.ascend.simulated_om import simulated_om
 from stages.accelerators.ascend.visible import Visible, visible_devices
-from stages.accelerators.ascend.warmup import warm_up
 from stages.accelerators.ascend.watch import MemoryWatch
-from stages.accelerators.onnx_session import check_digest
-from stages.accelerators.pixels import check_scaling
 from stages.errors import DeviceFailed, UserError
-from stages.model import ModelSpec, OmSpec
-from stages.postprocess.detect import contradictions
+from stages.model import ModelSpec
 from stages.stage import MonotonicClock
 
 log = logging.getLogger(__name__)
@@ -46,6 +38,7 @@ class AscendDevice:
 
     runtime: Runtime
     owner: Owner
+    _models: DeviceModels
 
     def __init__(  # noqa: PLR0917  wired in one place
         self,
@@ -68,15 +61,14 @@ class AscendDevice:
         self._lock = threading.RLock()
         self._stack: ExitStack | None = None  # None: not open
         self._pid = 0
-        self._folder = Path()
         self._main_context = 0
         self._visible = Visible(None, ())
         self._simulated = False
         self._soc = ""
-        self._models: dict[str, LoadedModel] = {}
         self._free: list[Seat] = []
         self._taken: list[Seat] = []
         self._lane_sets: dict[Seat, tuple[AscendLanes, threading.Thread]] = {}
+        self._watch_lock = threading.Lock()
         self._watch = MemoryWatch(options.sample_every)
 
     # --- opening ------------------------------------------------------------------------------------------------------
@@ -120,7 +112,9 @@ class AscendDevice:
         self._main_context = acl.rt.get_context()
         self.runtime.entered(self._main_context)
         self._soc = acl.get_soc_name() or ""
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campipe-om-")))
+        self._models = DeviceModels(
+            self.runtime, self.owner, self._options, self._main_context, self._soc, simulated=self._simulated
+        )
         stack.callback(self._close_seats)
         for _ in range(self._executors):
             self._free.append(self._new_seat())
@@ -146,94 +140,27 @@ class AscendDevice:
 
     def load(self, model: ModelSpec, max_batch: int) -> None:
         """See Device. With a batch that is built in, ``max_batch`` may be larger: such batches run in several parts."""
-        if max_batch < 1:
-            raise UserError(f"model {model.name}: max_batch is {max_batch}; give 1 or more")
         with self._lock:
             if self._stack is None:
                 raise DeviceFailed(f"device {self.name} is not open")
-            known = self._models.get(model.name)
-            if known is not None and known.spec == model:
-                known.max_batch = max(known.max_batch, max_batch)
-                return
-            if known is not None and self._taken:
+            if self._taken and self._models.differs(model):
                 raise UserError(f"model {model.name}: it is running with another description; stop it first")
             try:
-                if known is not None:
-                    self._unload(known)
-                self._load(model, max_batch)
+                self._models.load(model, max_batch, self._free)
             except AclError as error:
                 raise mendable(error, f"model {model.name} on {self.name}") from error
-
-    def _load(self, spec: ModelSpec, max_batch: int) -> None:
-        om = self._om(spec, max_batch)
-        self.runtime.enter(self._main_context)
-        model = open_weights(self.owner, spec, om, max_batch)
-        try:
-            for seat in self._free:  # all loads before the first run: each of them writes the weights
-                self.runtime.enter(seat.context)
-                seat.load(model, per_set=self._options.variant == "A")
-                self._check(model)
-            self._warm_up(model)
-        except BaseException:
-            self._unload(model)
-            raise
-        finally:
-            self.runtime.enter(self._main_context)
-        self._models[spec.name] = model
-
-    def _om(self, spec: ModelSpec, max_batch: int) -> OmSpec:
-        check_scaling(spec)
-        if self._simulated:
-            return simulated_om(spec, max_batch, self._folder, canned=self._options.compute == "canned")
-        om = spec.om
-        if om is None:
-            raise UserError(no_om(spec, self._soc))
-        if not om.path or not Path(om.path).is_file():
-            raise UserError(
-                f"model {spec.name}: its OM {om.path or 'file'} is not there; correct om.file, or convert it"
-            )
-        check_digest(f"model {spec.name}: om", om.path, om.sha256)
-        return om
-
-    def _check(self, model: LoadedModel) -> None:
-        if model.outputs or model.facts is None:
-            return
-        problems = om_problems(model.spec, model.om, model.facts, self._soc)
-        if problems:
-            raise UserError.of(problems)
-        model.outputs = tuple(match_outputs(model.spec, model.facts)[0])
-
-    def _warm_up(self, model: LoadedModel) -> None:
-        model.ran = True
-        first = True
-        for seat in self._free:
-            self.runtime.enter(seat.context)
-            for model_id in seat.instances(model.spec.name):
-                outputs = warm_up(self.owner, model, model_id, every_batch=first)
-                if first and not (self._simulated and self._options.compute == "canned"):
-                    problems = contradictions(model.spec, outputs, {})
-                    if problems:
-                        raise UserError.of(problems)
-                first = False
-
-    def _unload(self, model: LoadedModel) -> None:
-        """From all seats that nobody uses; then its weights."""
-        self._models.pop(model.spec.name, None)
-        for seat in self._free:
-            self.runtime.enter(seat.context)
-            seat.drop(model.spec.name)
-        self.runtime.enter(self._main_context)
-        model.stack.close()
+            finally:
+                self.runtime.enter(self._main_context)
 
     # --- executors ----------------------------------------------------------------------------------------------------
 
     def lanes(self, count: int) -> AscendLanes:
         """See Device."""
         with self._lock:
-            if self._stack is None or not self._models:
+            if self._stack is None or not self._models.loaded:
                 raise DeviceFailed(f"device {self.name}: no model is loaded")
             seat = self._take_seat()
-            models = tuple(self._models.values())
+            models = tuple(self._models.loaded.values())
             lanes = AscendLanes(self, seat, models, count, self._sets, self._options, self._clock_ns)
             self._lane_sets[seat] = lanes, threading.current_thread()
         try:
@@ -251,9 +178,7 @@ class AscendDevice:
             if not self._free:
                 self._free.append(self._new_seat())
             seat = self._free[0]
-            self.runtime.enter(seat.context)
-            for model in self._models.values():
-                seat.load(model, per_set=self._options.variant == "A")
+            self._models.fill(seat)
         except BaseException:
             self._reset()
             raise
@@ -265,8 +190,7 @@ class AscendDevice:
         with self._lock:
             seat.close()
             seat.open()
-            for model in self._models.values():
-                seat.load(model, per_set=self._options.variant == "A")
+            self._models.fill(seat)
 
     def leave(self, seat: Seat) -> None:
         """See lanes.Place."""
@@ -279,7 +203,7 @@ class AscendDevice:
 
     def batch_ended(self) -> None:
         """See lanes.Place."""
-        with self._lock:
+        with self._watch_lock:  # not the device's own: another executor may be loading meanwhile
             if not self._watch.batch():
                 return
             try:
@@ -326,9 +250,7 @@ class AscendDevice:
         self._free.clear()
         self._taken.clear()
         self._enter_to_release(self._main_context)
-        for model in self._models.values():
-            model.stack.close()
-        self._models.clear()
+        self._models.close()
 
     def _enter_to_release(self, context: int) -> None:
         if context and not self.owner.abandoned:
@@ -345,7 +267,7 @@ class AscendDevice:
         what = f"{self._soc or 'unknown chip'}{', simulated' if self._simulated else ''}"
         where = self._visible.where(self._index)
         lines = [f"{self.name}: {what}, {where}, {free_bytes / 2**20:.0f} of {total_bytes / 2**20:.0f} MiB free"]
-        for model in self._models.values():
+        for model in self._models.loaded.values():
             facts = model.facts
             assert facts is not None
             batches = "/".join(map(str, facts.batches))

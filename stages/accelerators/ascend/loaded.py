@@ -37,7 +37,7 @@ class LoadedModel:
     spec: ModelSpec
     om: OmSpec
     weights: Weights
-    stack: ExitStack  # gives the weights back
+    stack: ExitStack  # gives back the weights, and what stands for the file
     max_batch: int
     facts: OmFacts | None = None
     outputs: tuple[OmTensor, ...] = ()  # in the order of ``spec.outputs``
@@ -49,8 +49,8 @@ class LoadedModel:
         return f"model {self.spec.name}"
 
 
-def open_weights(owner: Owner, spec: ModelSpec, om: OmSpec, max_batch: int) -> LoadedModel:
-    """Reserve the memory that all instances share. The device's own context is current."""
+def open_weights(owner: Owner, spec: ModelSpec, om: OmSpec, max_batch: int, stack: ExitStack) -> LoadedModel:
+    """Reserve the memory that all instances share; ``stack`` gives it back. The device's own context is current."""
     try:
         work_bytes, weight_bytes = owner.acl.mdl.query_size(om.path)
     except AclError as error:
@@ -58,8 +58,7 @@ def open_weights(owner: Owner, spec: ModelSpec, om: OmSpec, max_batch: int) -> L
             raise
         # it is documented to refuse models of open shapes; then each instance has weights of its own
         log.info("model %s: its instances don't share weights: %s", spec.name, error)
-        return LoadedModel(spec, om, Weights(0, 0, 0), ExitStack(), max_batch)
-    stack = ExitStack()
+        return LoadedModel(spec, om, Weights(0, 0, 0), stack, max_batch)
     address = 0
     if weight_bytes:
         address = stack.enter_context(owner.device_memory(f"{spec.name}: weights", weight_bytes))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from stages.accelerators.ascend.atc import DEFAULT_SOC
 from stages.model import ModelSpec, OmSpec, TensorSpec
 
 
-def simulated_om(model: ModelSpec, max_batch: int, folder: Path, *, canned: bool) -> OmSpec:
-    """The model's own OM when it is a simulated one, else one derived from its ONNX file, written into ``folder``.
+def simulated_om(model: ModelSpec, max_batch: int, stack: ExitStack, *, canned: bool) -> OmSpec:
+    """The model's own OM when it is a simulated one, else one derived from its ONNX file.
 
+    The derived one is a file without a name, so that nothing is left behind however the process ends; ``stack`` closes
+    it.
     A real OM can't be run here; what the description says of it is simulated: batch, AIPP, chip. Without a section
     ``om`` the batch is that of the ONNX file, or the powers of two up to ``max_batch``.
     """
@@ -21,9 +25,12 @@ def simulated_om(model: ModelSpec, max_batch: int, folder: Path, *, canned: bool
         return om
     if om is None:
         om = OmSpec("", "", _batches(model.fixed_batch, max_batch))
-    path = folder / f"{model.name}.om"
-    _describe(model, om, canned=canned).write(path)
-    return OmSpec(str(path), "", om.batch, om.aipp, om.soc)
+    description = _describe(model, om, canned=canned)
+    fd = os.memfd_create(f"{model.name}.om")
+    stack.callback(os.close, fd)
+    path = f"/proc/self/fd/{fd}"
+    description.write(path)
+    return OmSpec(path, "", om.batch, om.aipp, om.soc)
 
 
 def _is_simulated(path: Path) -> bool:
