@@ -45,7 +45,7 @@ def test_pages(size: int, policy: int, pages: int) -> None:
 
 
 @given(st.lists(st.one_of(st.integers(1, 300_000), st.integers(0, 30).map(lambda n: -n)), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @pytest.mark.parametrize("kind", [PageAllocator, BuddyAllocator])
 def test_blocks_never_overlap_and_all_comes_back(kind: type, steps: list[int]) -> None:
     total = 3 * MIB + 12 * SMALL_PAGE

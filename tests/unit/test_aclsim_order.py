@@ -119,7 +119,7 @@ def play(history: list[tuple]) -> tuple[list[tuple[int, int | None]], Naive]:
 
 
 @given(histories)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_is_told_is_a_race(history: list[tuple]) -> None:
     told, naive = play(history)
     for index, conflict in told:
@@ -128,7 +128,7 @@ def test_what_is_told_is_a_race(history: list[tuple]) -> None:
 
 
 @given(histories)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_first_race_is_found(history: list[tuple]) -> None:
     told, naive = play(history)
     first = next((index for index, _ in told if naive.races(index)), None)

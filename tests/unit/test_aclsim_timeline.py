@@ -53,7 +53,7 @@ def played(history: list[tuple]) -> list[Task]:
 
 
 @given(steps)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_order_and_engines(history: list[tuple]) -> None:
     tasks = played(history)
     latest: dict[int, Task] = {}

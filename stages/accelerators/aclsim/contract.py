@@ -287,23 +287,36 @@ def _parse(line: str) -> Call:
 CONTRACT: dict[str, Call] = {call.name: call for call in map(_parse, filter(str.strip, _TABLE.splitlines()))}
 
 
+def quick_test(call: Call) -> Callable[[tuple[Any, ...]], bool]:
+    """A fast test of arguments: True when they are right. False says nothing: ask ``Call.problem``."""
+    count = len(call.classes)
+    if call.required != count or not set(call.classes) <= set("kIKi"):
+        return lambda args: False
+    narrow = tuple(index for index, letter in enumerate(call.classes) if letter == "i")
+
+    def quick(args: tuple[Any, ...]) -> bool:
+        if len(args) != count:
+            return False
+        for value in args:  # loops: this is asked with every call
+            if type(value) is not int:
+                return False
+        for index in narrow:  # noqa: SIM110  a generator takes longer than the rest of the call
+            if not -(2**31) <= args[index] < 2**31:
+                return False
+        return True
+
+    return quick
+
+
 def positional(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` behind the argument parser of the vendor's binding: what that refuses raises."""
-    plain = set(call.classes) <= {"k"}
-    count = len(call.classes)
-    exact = call.required == count
+    quick = quick_test(call)
 
     def checked(*args: Any, **keywords: Any) -> Any:
-        if keywords or len(args) != count or not exact or not plain:
+        if keywords or not quick(args):
             problem = call.problem(args, keywords)
             if problem is not None:
                 raise problem
-        else:
-            for value in args:
-                if type(value) is not int:
-                    problem = call.problem(args, None)
-                    if problem is not None:
-                        raise problem
         return function(*args)
 
     checked.__name__ = checked.__qualname__ = call.name.rpartition(".")[2]

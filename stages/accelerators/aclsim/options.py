@@ -32,6 +32,7 @@ class SimOptions:
     ``poison``: device memory and destinations of pending copies hold NaN; None: on the virtual clock.
     ``trace_intervals``: how many the trace keeps. ``move_bytes``: copies move no more than so many, from the start;
     None: all, but 4096 with canned compute on the real clock, so that a device takes no CPU time from a bench.
+    ``hidden``: see ``CheckOptions``.
     """
 
     devices: int = 1
@@ -54,6 +55,7 @@ class SimOptions:
     poison: bool | None = None
     trace_intervals: int = 20_000
     move_bytes: int | None = None
+    hidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         problems = []

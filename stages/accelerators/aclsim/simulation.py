@@ -23,7 +23,9 @@ class Simulation:
         self.machine = Machine(options)
         self.module: Any = build_module(self.machine)
         quiet = build_module(self.machine, failing=False)
-        self.checker: CheckedModule = check(self.module, CheckOptions(raise_=not options.lenient), inspect=quiet)
+        self.checker: CheckedModule = check(
+            self.module, CheckOptions(raise_=not options.lenient, hidden=options.hidden), inspect=quiet
+        )
         self.acl: Any = self.checker.acl if options.check else self.module
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from stages.accelerators.aclsim.checker.shadows import DeviceShadow, StreamShado
 from stages.accelerators.aclsim.checker.state import State
 from stages.accelerators.aclsim.checker.stream_rules import StreamRules
 from stages.accelerators.aclsim.checker.util_rules import UtilRules
-from stages.accelerators.aclsim.contract import CONTRACT, SUBMODULES, Call
+from stages.accelerators.aclsim.contract import CONTRACT, SUBMODULES, Call, quick_test
 from stages.accelerators.aclsim.options import CheckOptions
 from stages.accelerators.aclsim.violations import (
     ErrorReturned,
@@ -176,8 +176,7 @@ class CheckedModule:
     ) -> Callable[..., Any]:
         state, name = self._state, call.name
         me, lock = state.me, state.lock
-        plain = set(call.classes) <= {"k"}
-        count = len(call.classes) if call.required == len(call.classes) and plain else -1
+        quick = quick_test(call)
         anytime, bare, coded = name in _ANYTIME, call.results == ("ret",), call.code_last
         getpid = os.getpid
 
@@ -186,7 +185,7 @@ class CheckedModule:
             lock.acquire()
             try:
                 me.call, me.frame = name, frame
-                if keywords or len(args) != count or any(type(a) is not int for a in args):
+                if keywords or not quick(args):
                     self._check_arguments(call, args, keywords)
                 if not anytime and (state.initialised is None or state.pid != getpid()):
                     self._check_process(name)

@@ -17,7 +17,17 @@ from stages.accelerators.aclsim.checker.order import Site
 
 _MOST = 256
 _MOST_GONE_BYTES = 32 << 20
-_OWN_REFERENCES = 2  # that of the entry, and the argument of getrefcount
+_OWN_REFERENCES = 2  # that of the holder, and the argument of getrefcount
+
+
+class _Holder:
+    """The one reference to an object that is kept here, whatever number of addresses in it is known."""
+
+    __slots__ = ("entries", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.entries = 0
 
 
 @dataclass(slots=True)
@@ -26,13 +36,13 @@ class HostObject:
 
     address: int
     size: int
-    owner: Any
+    holder: _Holder
     site: Site
 
     @property
     def gone(self) -> bool:
         """Whether nobody else holds the object."""
-        return sys.getrefcount(self.owner) <= _OWN_REFERENCES
+        return sys.getrefcount(self.holder.owner) <= _OWN_REFERENCES
 
 
 class HostObjects:
@@ -41,6 +51,7 @@ class HostObjects:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._by_start: dict[int, HostObject] = {}
+        self._holders: dict[int, _Holder] = {}  # by id of the object
 
     def add(self, value: Any, address: int, site: Site) -> None:
         """A helper told where the memory of ``value`` lies."""
@@ -50,10 +61,15 @@ class HostObjects:
             owner = owner.base
         if size == 0 or address == 0:
             return
-        if address not in self._by_start:
-            insort(self._starts, address)
-        self._by_start.pop(address, None)
-        self._by_start[address] = HostObject(address, size, owner, site)
+        known = self._by_start.get(address)
+        if known is not None:
+            self._drop(known)
+        holder = self._holders.get(id(owner))
+        if holder is None:
+            holder = self._holders[id(owner)] = _Holder(owner)
+        holder.entries += 1
+        insort(self._starts, address)
+        self._by_start[address] = HostObject(address, size, holder, site)
         self._forget()
 
     def of(self, address: int) -> HostObject | None:
@@ -81,4 +97,7 @@ class HostObjects:
 
     def _drop(self, entry: HostObject) -> None:
         del self._by_start[entry.address]
+        entry.holder.entries -= 1
+        if entry.holder.entries == 0:
+            del self._holders[id(entry.holder.owner)]
         self._starts.pop(bisect_right(self._starts, entry.address) - 1)

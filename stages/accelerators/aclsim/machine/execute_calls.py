@@ -12,6 +12,7 @@ from stages.accelerators.aclsim import codes
 from stages.accelerators.aclsim.machine.device import DataBuffer, Dataset
 from stages.accelerators.aclsim.machine.machine import Machine
 from stages.accelerators.aclsim.machine.memory import is_device
+from stages.accelerators.aclsim.machine.memory_calls import MOST_LABELS
 from stages.accelerators.aclsim.machine.model_facts import GEAR_BYTES, LoadedModel, Tensor
 from stages.accelerators.aclsim.machine.timeline import WORK, Task
 from stages.accelerators.aclsim.machine.trace import Label
@@ -196,6 +197,8 @@ class ExecuteCalls:
             upload = machine.uploads.pop(address, None)
             if upload is not None:
                 upload.batch = label.batch
+        if len(machine.written_by) > MOST_LABELS:
+            machine.written_by.clear()
         for address in results:
             machine.written_by[address] = label.batch
         service_ms = service_time_ms(machine.options.service or om.service_ms, batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -60,6 +61,7 @@ class Machine:
         self.callbacks: dict[int, Any] = {}
         self.exception_callback: Callable[[int], Any] | None = None
         self.exception_infos: dict[int, tuple[int, ...]] = {}
+        self.exceptions_due: deque[tuple[int, ...]] = deque()
         self.uploads: dict[int, Label] = {}  # by destination, until a run reads it
         self.written_by: dict[int, int] = {}  # device address -> number of the run that wrote it
         self._numbered = 0
@@ -192,6 +194,16 @@ class Machine:
             self.clock.polled(target)
         return task.end_ns >= 0
 
+    def tell_exceptions(self) -> None:
+        """Call the exception callback for what failed, without the machine's lock."""
+        while self.exceptions_due and self.exception_callback is not None:
+            info = self.new_handle()
+            self.exception_infos[info] = self.exceptions_due.popleft()
+            try:
+                self.exception_callback(info)
+            finally:
+                del self.exception_infos[info]
+
     def code_of(self, stream: Stream) -> int:
         """What the stream's work left behind; told once, for ever when the device is lost."""
         code: int = stream.owner.device.lost or stream.error
@@ -282,13 +294,8 @@ class Machine:
     def _failed(self, task: Task) -> None:
         context = task.stream.owner
         if self.exception_callback is not None:
-            info = self.new_handle()
-            thread = self.threads.current().ident & 0xFFFFFFFF
-            self.exception_infos[info] = (task.tick, task.stream.handle, thread, context.device.index, task.error)
-            try:
-                self.exception_callback(info)
-            finally:
-                del self.exception_infos[info]
+            thread = threading.get_ident() & 0xFFFFFFFF
+            self.exceptions_due.append((task.tick, task.stream.handle, thread, context.device.index, task.error))
         if task.error in codes.CONTEXT_LOST:
             context.device.lost = task.error
         if context.stops_on_failure and not context.failed:
@@ -324,5 +331,5 @@ def engine_of(device: Device, source: int, destination: int) -> Engine | None:
 def poison_destination(blocks: Iterable[tuple[Block, int, int]]) -> None:
     """Fill pinned destinations of queued copies, unless other queued copies use these bytes."""
     for block, start, end in blocks:
-        if all(end <= s or e <= start for s, e, _ in block.pending):
+        if all(end <= s or e <= start for s, e, task in block.pending if task.stream.settled < task.tick):
             poison(block.view(start, end - start))

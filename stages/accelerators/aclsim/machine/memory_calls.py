@@ -10,6 +10,8 @@ from stages.accelerators.aclsim.machine.memory import Block, PinnedBlock, is_dev
 from stages.accelerators.aclsim.machine.timeline import NEVER, WORK, Stream, Task
 from stages.accelerators.aclsim.machine.trace import Label
 
+MOST_LABELS = 4096  # of addresses, for the trace
+MOST_PENDING = 8  # ranges of queued copies that a pinned block remembers before it looks which are over
 COMPUTE_GB_S = 60.0  # of copies inside a device
 _KINDS = {"upload": "upload", "download": "download", "compute": "copy"}
 
@@ -176,6 +178,8 @@ class MemoryCalls:
         if self._poisons and blocks and not is_device(dst) and task.error == 0 and task.end_ns < 0:
             poison_destination(blocks[:1])
         for block, start, end in blocks:
+            if len(block.pending) > MOST_PENDING:
+                block.pending = [entry for entry in block.pending if entry[2].stream.settled < entry[2].tick]
             block.pending.append((start, end, task))
         return codes.SUCCESS
 
@@ -202,6 +206,8 @@ class MemoryCalls:
         task = Task(WORK, engine, duration_ns)
         label = task.label = Label(_KINDS[engine.name] if engine is not None else "copy")
         if label.kind == "upload":
+            if len(self._m.uploads) > MOST_LABELS:
+                self._m.uploads.clear()
             self._m.uploads[dst] = label
         elif label.kind == "download":
             label.batch = self._m.written_by.get(src, 0)
@@ -210,9 +216,6 @@ class MemoryCalls:
 
         def effect() -> None:
             target, source = book.view(dst, moved), book.view(src, moved)
-            if blocks:
-                for block, _, _ in blocks:
-                    block.pending = [entry for entry in block.pending if entry[2] is not task]
             if target is not None and source is not None:
                 target[:] = source
 

@@ -81,6 +81,8 @@ def _served(machine: Machine, call: Call, function: Callable[..., Any]) -> Calla
             return result
         finally:
             lock.release()
+            if machine.exceptions_due:
+                machine.tell_exceptions()
 
     if name in _UNLOCKED:
 

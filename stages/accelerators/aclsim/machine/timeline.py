@@ -243,7 +243,8 @@ class Timeline:
         self._on_end(task)
 
     def _raise(self, event: Event, record: Task, at_ns: int) -> None:
-        event.raised = record
+        if event.raised is None or not event.flag:
+            event.raised = record  # a bit that is set already is not set anew: waits are behind the first record only
         if event.blocked:
             for wait in [w for w in event.blocked if event.flag or w.cause is record]:
                 event.blocked.remove(wait)
