@@ -107,6 +107,8 @@ class Thing(AbstractContextManager[int]):
             self._give_back(self._handle)
         except AclError as error:
             log.warning("%s %s is not given back: %s", self._kind, self._name, error)
+            if self._kind == "model":  # it still uses its work and weight memory: nothing is given back from here on
+                self._owner.abandoned = str(error)
         else:
             self._owner.register.drop(self._number)
 
