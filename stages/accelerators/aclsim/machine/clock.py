@@ -22,7 +22,7 @@ from typing import Protocol
 from stages.accelerators.aclsim.machine.threads import SECOND_LOOK_S, HostThreads
 from stages.accelerators.aclsim.machine.timeline import NEVER, Timeline
 
-PATIENCE_S = 2.0  # of real time, for a wait that nothing can end any more
+PATIENCE_S = 1.0  # of real time, for a wait that nothing can end any more
 _holding = ctypes.PyDLL(None)  # its functions are called with the interpreter's lock held
 
 
@@ -149,18 +149,18 @@ class VirtualClock:
             self._changed.notify_all()
 
     def _wait_with_others(self, waiter: Waiter) -> None:
-        stuck_s = 0.0
+        stuck_since_s: float | None = None
         while not waiter.released and not self._closed:
             if self._driver not in (None, waiter):
                 self._changed.wait(0.05)
                 continue
             self._driver = waiter
             if not self._threads.others_rest(self._threads.current()):
-                stuck_s = 0.0
+                stuck_since_s = None
                 self._changed.wait(SECOND_LOOK_S)
             elif not self._pass_to_next_release():
-                stuck_s += 0.001
-                if stuck_s > PATIENCE_S:
+                stuck_since_s = stuck_since_s or time.monotonic()
+                if time.monotonic() - stuck_since_s > PATIENCE_S:
                     return
                 self._changed.wait(0.001)
 
