@@ -13,7 +13,6 @@ from stages.accelerators.aclsim.machine.machine import WATCHDOG_NS, Machine
 from stages.accelerators.aclsim.machine.stream_calls import timeout_ns_of
 from stages.accelerators.aclsim.machine.timeline import GATE, Task
 
-
 IDLE_S = 0.001  # real time of an idle report on the virtual clock: its loop must not take a whole core
 
 
