@@ -41,7 +41,6 @@ DEVICES = {
         1,
         {"clock": "virtual", "service_ms": "1=5.2,4=12.8,8=23.5", "copy_ms": "3"},
     ),
-    "ascend-sim-no-overlap": ("ascend-sim:0", 1, {"overlap": "off", "buffers": "1"}),
 }
 
 
@@ -391,7 +390,7 @@ def test_lane_sets_of_several_threads_run_at_once(device: Device, spec: ModelSpe
 
 
 def test_memory_is_flat_over_2000_runs(device: Device, spec: ModelSpec) -> None:
-    runs = 2000 if not isinstance(device, AscendDevice) else 500  # a simulated one is slow under tracemalloc
+    runs = 2000 if not isinstance(device, AscendDevice) else 200  # a simulated one is slow under tracemalloc
     frames = pictures(4)
     outputs = [room(spec, 4), room(spec, 4)]
 

@@ -50,6 +50,7 @@ CALLS: Final[dict[str, Gives]] = {
     "rt.record_event": Gives.CODE,
     "rt.reset_event": Gives.CODE,
     "rt.query_event_status": Gives.VALUE,
+    "rt.synchronize_event_with_timeout": Gives.CODE,
     "rt.malloc": Gives.VALUE,
     "rt.free": Gives.CODE,
     "rt.malloc_host": Gives.VALUE,
@@ -86,7 +87,14 @@ CALLS: Final[dict[str, Gives]] = {
     "mdl.execute_async": Gives.CODE,
 }
 # not in every CANN: None where missing
-OPTIONAL: Final = frozenset({"rt.set_stream_failure_mode", "rt.stream_query", "mdl.get_first_aipp_info"})
+OPTIONAL: Final = frozenset(
+    {
+        "rt.set_stream_failure_mode",
+        "rt.stream_query",
+        "rt.synchronize_event_with_timeout",
+        "mdl.get_first_aipp_info",
+    }
+)
 RECENT_TEXT: Final = "get_recent_err_msg"
 NULL_HANDLE: Final = 500001  # what a create_* that gave no handle is told as: it has no code of its own
 

@@ -3,7 +3,8 @@
 One thread makes every call of a LaneSet, and none of them blocks while it works: the host looks at events
 (``query_event_status``) when a timer of the kernel's says that the oldest batch may be over. So no second thread shares
 the context, no event is looked at by another thread than the one that recorded it, and the interpreter's lock is never
-held in a wait. The timer learns how long batches take: a few looks each.
+held in a wait. The timer learns how long batches take: a few looks each. (On a simulator's virtual clock, where time
+passes only while all threads wait, ``finished`` waits in place of looking.)
 
 What fails: a fault after which the device can't be used (``errors.LOST_CODES``), or a batch that does not end in
 ``hang_ms``, is told as DeviceFailed, the engine starts another process and sends its frames again. After any other
@@ -45,7 +46,7 @@ MOST_LOOK_NS: Final = 2_000_000
 LATE_NS: Final = 20_000_000  # beyond twice the time that a batch took lately: then streams are asked for errors
 LEARN: Final = 0.25  # weight of the last batch
 SHORTEN: Final = 0.8  # when the first look finds a batch over, it took less: else a late look would make the next later
-VIRTUAL_LOOKS: Final = 100  # at a simulator's virtual clock, on which time passes when it is asked for in vain
+VIRTUAL_WAIT_MS: Final = 1000  # on a simulator's virtual clock, where time passes only while all threads wait
 DEAD_DRAIN_MS: Final = 100  # of a device that has failed already: nobody waits for it twice
 MOST_REBUILDS: Final = 3  # without a batch that ended well between them
 
@@ -113,7 +114,7 @@ class AscendLanes:
         self._rebuilds = 0
         self._last_end_ns = 0
         self._dead: DeviceFailed | None = None
-        self._looks = VIRTUAL_LOOKS if options.clock == "virtual" else 1
+        self._virtual = options.clock == "virtual"
         self._open = False
 
     def open(self) -> None:
@@ -237,7 +238,7 @@ class AscendLanes:
         """Take the batches that are over; their results are copied to where they belong."""
         over: list[_Run] = []
         for run in self._running:
-            if not self._is_over(run, self._looks if run is self._running[0] else 1):
+            if not self._is_over(run, first=run is self._running[0]):
                 break
             over.append(run)
         if not over:
@@ -255,8 +256,10 @@ class AscendLanes:
             self._running.popleft()
             self._take(run, now_ns)
 
-    def _is_over(self, run: _Run, looks: int) -> bool:
-        return any(self._streams.has_ended(run.event) for _ in range(looks))
+    def _is_over(self, run: _Run, *, first: bool) -> bool:
+        if self._virtual and first:
+            return self._streams.wait(run.event, VIRTUAL_WAIT_MS)
+        return self._streams.has_ended(run.event)
 
     def _learn(self, run: _Run, now_ns: int) -> None:
         """How long a batch takes, from the oldest one of those that are over."""
@@ -289,9 +292,8 @@ class AscendLanes:
         if not self._running:
             return
         run = self._running[0]
-        if self._looks > 1:
-            # its time passes while all threads rest: so rest longer each time it did not
-            self._timer.arm(LEAST_LOOK_NS << min(run.looks, 5))
+        if self._virtual:
+            self._timer.arm(LEAST_LOOK_NS if run.looks else 0)
             return
         estimate_ns = run.model.estimate_ns
         first_ns = max(run.started_at_ns, self._last_end_ns) + int(estimate_ns * FIRST_LOOK)

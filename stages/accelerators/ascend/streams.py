@@ -117,6 +117,14 @@ class Streams:
         """Whether a batch is over, by the event that ``queue`` gave. Never blocks."""
         return bool(self._rt.query_event_status(event) == EVENT_COMPLETE)
 
+    def wait(self, event: int, timeout_ms: int) -> bool:
+        """Block until a batch is over, the interpreter's lock released; False at the timeout."""
+        try:
+            self._rt.synchronize_event_with_timeout(event, timeout_ms)
+        except DeviceHung:
+            return False
+        return True
+
     def check(self) -> None:
         """Raise AclError when a stream has failed. Never blocks.
 
