@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 
 from stages.accelerators import aclsim
 from stages.accelerators.accelerator import RunTimes
-from stages.accelerators.aclsim import Simulation
+from stages.accelerators.aclsim import Simulation, Violation
 from stages.accelerators.ascend.device import AscendDevice
 from stages.accelerators.ascend.options import ascend_options
 from stages.accelerators.registry import open_device
@@ -321,6 +321,15 @@ def test_memory_that_leaks_is_told_with_the_owners(spec: ModelSpec, caplog: pyte
     assert record.levelno == logging.WARNING
     assert "mean: weights" in record.getMessage()
     assert "ascend-sim:0/0: buffers" in record.getMessage()
+
+
+def test_a_misuse_is_told_at_its_place_and_not_where_codes_are_checked() -> None:
+    device = device_of()
+    device.open()
+    with pytest.raises(Violation) as caught:
+        device.runtime.acl.rt.free(12345)
+    assert Path(__file__).name in caught.value.where
+    device.close()
 
 
 def test_lanes_of_threads_are_handed_contexts_of_their_own(spec: ModelSpec) -> None:

@@ -117,6 +117,7 @@ def _simulated(options: AscendOptions) -> Binding:
             state_path=options.state_path,
             leak_bytes_per_run=options.leak_bytes_per_run,
             check=options.check is not False,
+            hidden=HIDDEN,
             trace_intervals=MOST_INTERVALS if options.trace else 0,
             **settings,
         )
