@@ -55,18 +55,18 @@ def flat(spec: ModelSpec, batches: int, **options: str) -> Gauge:
         device.load(spec, 8)
         lanes = device.lanes(2)
         gauge = Gauge(made.machine)
-        started = time.perf_counter()
+        started = time.process_time()
         for part in range(batches // PART):
             told = run_batches(lanes, spec, PART, 1 + part % 8, 2)
             assert all(isinstance(outcome, RunTimes) for _, outcome in told)
             gauge.sample()
-        took_s = time.perf_counter() - started
+        took_s = time.process_time() - started
         lanes.close()
         device.close()
         assert not made.left()
         assert not made.violations, made.violations
     last = gauge.samples[-1]
-    print(f"{batches} batches, {took_s / batches * 1e3:.2f} ms each; at the end, and grown since the first fifth:")
+    print(f"{batches} batches, {took_s / batches * 1e3:.2f} ms of CPU each; at the end, and grown from a fifth on:")
     for key, value in last.items():
         print(f"  {key}: {value} {gauge.grown(key):+d}")
     return gauge
@@ -85,7 +85,7 @@ def test_nothing_grows(tmp_path: Path, variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_nothing_grows_in_100_000_batches(tmp_path: Path) -> None:
     gauge = flat(tiny_spec(tmp_path), LONG)
     assert_flat(gauge)
