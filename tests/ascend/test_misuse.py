@@ -106,7 +106,7 @@ def test_pages_are_whole() -> None:
     used = {program.expected for program in PROGRAMS}
     told = {kind.__name__ for kind in violations.KINDS}
     assert used <= told
-    unshown = told - used - {"ForeignContext"}
+    unshown = told - used
     assert not unshown, f"kinds without a program: {unshown}"
     for program in PROGRAMS:
         blocks = re.findall("<- here|<- other", program.script("good"))
