@@ -125,7 +125,7 @@ class InProcessEngine:
         self._nms.open()
         self.dispatcher.worker_ready("nms/0", "nms", NMS_CAPACITY)
         for plan in self.plan.devices:
-            device = open_device(plan.device, plan.threads, plan.options, executors=plan.executors)
+            device = open_device(plan.device, plan.threads, plan.options, executors=plan.executors, lanes=plan.lanes)
             self._devices.append(device)
             device.open()
             for model in models.values():

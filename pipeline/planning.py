@@ -169,6 +169,10 @@ def _device(request: DeviceRequest, cores: int) -> DevicePlan:
 
 
 def _max_batch(model: ModelSpec, wanted: int | None, devices: Sequence[DevicePlan]) -> int:
+    if model.om is not None and any(device.device.startswith("ascend") for device in devices):
+        # the OM decides: another batch than the one built in would be padded, a larger one than its largest cut up
+        largest = model.om.largest_batch
+        return largest if isinstance(model.om.batch, int) or wanted is None else min(wanted, largest)
     return model.fixed_batch if model.fixed_batch is not None else _wanted_batch(wanted, devices)
 
 

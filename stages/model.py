@@ -48,6 +48,25 @@ class HeadOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class OmSpec:
+    """The same model converted for an Ascend chip: an offline model (OM), and what was fixed when it was made.
+
+    ``aipp``: the picture that it takes when pre-processing is built into it; none: it takes what the ONNX file takes.
+    """
+
+    path: str  # OM file, absolute; empty: there is none here, which the simulator can do without
+    sha256: str  # empty: not checked
+    batch: int | tuple[int, ...]  # built in, or the batch sizes to choose from (gears), ascending
+    aipp: Literal["none", "rgb", "bgr", "nv12"] = "none"
+    soc: str = ""  # chip that it was made for, such as Ascend310P3; empty: not told
+
+    @property
+    def largest_batch(self) -> int:
+        """Frames of the largest run."""
+        return self.batch if isinstance(self.batch, int) else self.batch[-1]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """What a model wants and gives. Frozen and picklable: it is handed to every worker at its start.
 
@@ -74,6 +93,7 @@ class ModelSpec:
     iou: float
     scale_up: bool = True  # False: a picture smaller than the input keeps its size and gets a border
     head: HeadOptions = HeadOptions()
+    om: OmSpec | None = None  # for Ascend devices
 
     @property
     def frame_bytes(self) -> int:

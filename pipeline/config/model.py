@@ -196,6 +196,41 @@ def _digest(value: Any) -> str:
     raise ValueError("is not a SHA-256 sum; write its 64 hex digits, as sha256sum prints them, in quotes")
 
 
+def _gears(value: Any) -> Any:
+    if type(value) is int and 1 <= value <= 64:
+        return value
+    if isinstance(value, (list, tuple)) and 2 <= len(value) <= 100:
+        numbers = [each for each in value if type(each) is int and 1 <= each <= 64]
+        if len(numbers) == len(value) and numbers == sorted(set(numbers)):
+            return tuple(numbers)
+    raise ValueError("is not a batch; write the number that is built in, or the list of batches, ascending: [1, 2, 4]")
+
+
+_GEAR: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 64}
+OmBatch: TypeAlias = Annotated[
+    int | tuple[int, ...],
+    Described(_gears, {"anyOf": [_GEAR, {"type": "array", "items": _GEAR, "minItems": 2, "maxItems": 100}]}),
+]
+
+
+class OmConfig(Section):
+    """The model converted for an Ascend chip with atc. Used by devices `ascend:N` alone, and by their simulator."""
+
+    file: str = Field(min_length=1, max_length=4096, description="OM file, found as the ONNX file is.")
+    sha256: Annotated[str, Described(_digest, {"type": "string", "pattern": "^([0-9a-fA-F]{64})?$"})] = Field(
+        default="", description="SHA-256 of the OM file, 64 hex digits. Default: not checked."
+    )
+    batch: OmBatch = Field(description="The batch of --input_shape, or the list given as --dynamic_batch_size.")
+    aipp: Literal["none", "rgb", "bgr", "nv12"] = Field(
+        default="none",
+        description="The picture that AIPP takes (--insert_op_conf): uint8 RGB, BGR or NV12 (BT.601). none: there is "
+        "no AIPP, the host makes what the ONNX file takes.",
+    )
+    soc: str = Field(
+        default="", max_length=64, description="Chip of --soc_version, such as Ascend310P3. Default: not checked."
+    )
+
+
 class ModelConfig(Section):
     """A detector: its file, what it wants, what it gives."""
 
@@ -239,6 +274,13 @@ class ModelConfig(Section):
     iou: float = Field(
         default=0.45, ge=0, le=1, description="Overlap at which boxes suppress each other, for such cameras."
     )
+    om: OmConfig | None = Field(default=None, description="The same model for Ascend devices.")
+
+    @model_validator(mode="after")
+    def _even_for_nv12(self) -> ModelConfig:
+        if self.om is not None and self.om.aipp == "nv12" and (self.input.width % 2 or self.input.height % 2):
+            raise ValueError("has om.aipp nv12 and an odd width or height; NV12 needs even ones")
+        return self
 
     _folder: Path | None = PrivateAttr(None)
 
@@ -254,4 +296,4 @@ class ModelConfig(Section):
         return copy
 
 
-__all__ = ["HeadConfig", "InputConfig", "Layout", "ModelConfig", "OutputConfig"]
+__all__ = ["HeadConfig", "InputConfig", "Layout", "ModelConfig", "OmConfig", "OutputConfig"]

@@ -45,7 +45,8 @@ class DeviceConfig(Section):
 
     device: Annotated[str, Described(_device_name, {"type": "string", "pattern": DEVICE_PATTERN})] = Field(
         default="cpu",
-        description="Kind and number: cpu; canned:0 (answers at once with made-up outputs, for measuring).",
+        description="Kind and number: cpu; ascend:0 (NPU); ascend-sim:0 (a simulated one, which computes on the CPU); "
+        "canned:0 (answers at once with made-up outputs, for measuring).",
     )
     executors: Annotated[int | Auto, auto_or(1, 64)] = Field(
         default="auto",
@@ -66,7 +67,8 @@ class BatchConfig(Section):
 
     max_batch: Annotated[int | Auto, auto_or(1, 64)] = Field(
         default="auto",
-        description="At most so many frames per run. auto: what the model has built in; else 1 on CPUs, 8 elsewhere.",
+        description="At most so many frames per run. auto: what the model or its OM has built in; else 1 on CPUs, 8 "
+        "elsewhere.",
     )
     max_wait_ms: float = Field(
         default=5.0,

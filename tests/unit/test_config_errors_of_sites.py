@@ -56,8 +56,8 @@ SITE_ERRORS: Sequence[tuple[str, str]] = [
         "site.yaml:2: devices[0].device: \"gpu\": device 'gpu' does not exist; did you mean `cpu`?",
     ),
     (
-        "devices: {device: 'ascend:0'}",
-        'devices[0].device: "ascend:0": Ascend devices are not part of this version; use `cpu`',
+        "devices: {device: 'ascent:0'}",
+        "device 'ascent:0' does not exist; did you mean `ascend:0`?",
     ),
     ("publish:\n  bind: ipc://" + "n" * 100, "site.yaml:3: publish.bind: "),
     (

@@ -65,7 +65,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["cpu", "canned:0", "canned:12"])
+@pytest.mark.parametrize("name", ["cpu", "canned:0", "canned:12", "ascend-sim:0"])
 def test_devices_that_exist(name: str) -> None:
     check_name(name)
     device = open_device(name, 1, {})
@@ -82,12 +82,13 @@ def test_devices_that_exist(name: str) -> None:
         ("canned", "did you mean `canned:0`?"),
         ("caned:0", "did you mean `canned:0`?"),
         ("canned:x", "did you mean `canned:0`?"),
-        ("cuda:0", "devices are `cpu`, `canned:0`"),
-        ("", "devices are `cpu`, `canned:0`"),
-        ("x" * 5000, "devices are `cpu`, `canned:0`"),
-        ("ascend:0", "Ascend devices are not part of this version"),
-        ("ascend-sim:1", "Ascend devices are not part of this version"),
-        ("ascend", "Ascend devices are not part of this version"),
+        ("cuda:0", "devices are `cpu`, `ascend:0`, `ascend-sim:0`, `canned:0`"),
+        ("", "devices are `cpu`, `ascend:0`, `ascend-sim:0`, `canned:0`"),
+        ("x" * 5000, "devices are `cpu`, `ascend:0`, `ascend-sim:0`, `canned:0`"),
+        ("ascend", "did you mean `ascend:0`?"),
+        ("ascent:0", "did you mean `ascend:0`?"),
+        ("ascend_sim:0", "did you mean `ascend-sim:0`?"),
+        ("ascend-sim", "did you mean `ascend-sim:0`?"),
     ],
 )
 def test_devices_that_do_not(name: str, says: str) -> None:
