@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 from faults.canary import CANARY, USER
 from faults.live_run import LiveRun
 from faults.servers.process import ServerProcess
@@ -99,12 +101,14 @@ def kill_tree(run: LiveRun, way: str) -> list[str]:
     family = run.family()
     if way == WAYS[1]:
         for each in family:
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it saw that the engine is gone, and left
+                each.kill()
         run.process.wait()
         return [what for what in run.left_behind(3.0) if not what.startswith("folder")]
     if way == WAYS[2]:
         for each in family:
-            each.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
         time.sleep(0.3)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
