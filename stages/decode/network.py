@@ -28,7 +28,7 @@ from stages.decode.clock import nominal_ns, told_fps
 from stages.decode.fault_words import Attempt, told
 from stages.decode.live_clock import LiveClock, captured
 from stages.decode.source import LiveFrame, SourceFacts
-from stages.decode.trust import distrust
+from stages.decode.trust import DISTRUSTS
 from stages.decode.upright import quarter_turns, upright_size
 from stages.errors import LinkFault
 from stages.messages import LinkCause
@@ -99,7 +99,8 @@ class NetworkSource:
         verify = self._address.options.get("tls_verify") == "1"
         if fault.cause != "tls" or not verify or self._address.host is None:
             return fault
-        why = distrust(self._address.host, self._address.port, self._address.options.get("ca_file"))
+        ca_file = self._address.options.get("ca_file")
+        why = DISTRUSTS.why(self._address.host, self._address.port, ca_file, self._clock_ns())
         return fault if why is None else LinkFault("tls", f"{self._address.place} {why}")
 
     def _resolve(self) -> None:
