@@ -32,8 +32,9 @@ from pipeline.runtime.link_log import LinkLog
 from pipeline.runtime.losses import Losses
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
-from pipeline.runtime.supervisor import Supervisor, WorkerProcess
+from pipeline.runtime.supervisor import LOOK_NS, Supervisor
 from pipeline.runtime.waiting import Waiting
+from pipeline.runtime.worker_process import WorkerProcess
 from pipeline.transport.arena import SharedRing
 from pipeline.transport.channel import EngineChannel, endpoint, run_folder
 from stages.errors import UserError
@@ -156,6 +157,7 @@ class Engine:
             on_given_up=self._given_up,
             on_gone=self._gone,
             on_start=self._fleet.starting,
+            wake=self._waiting.wake,
         )
         stack.callback(self._supervisor.close)
         self._supervisor.open()
@@ -224,9 +226,8 @@ class Engine:
         """Ask the workers to leave, then kill. (They ignore SIGTERM: sent to a whole group, it is meant for us.)"""
         self._supervisor.phase = "leaving"
         at_once = len(self._stop_reasons) > 1
+        self._supervisor.end_starting()
         for worker in self._supervisor.alive:
-            if worker.state == "starting" and worker.process is not None:
-                worker.process.kill()  # it holds nothing, and may not listen yet
             for name in worker.endpoints:
                 self._channel.send(worker.address(name), Stop())
         deadline_ns = time.monotonic_ns() + (0 if at_once else LEAVE_NS)
@@ -264,17 +265,18 @@ class Engine:
 
     def _wait(self, deadline_ns: int | None) -> None:
         now_ns = time.monotonic_ns()
-        restart_ns = self._supervisor.next_due_ns()
+        supervisor_ns = self._supervisor.next_due_ns(now_ns)
         dues = [
             self._outlet.next_due_ns(now_ns) if self._outlet.blocked else self._next_chores_ns + IDLE_CHORES_NS,
             self.dispatcher.next_due_ns(),
-            None if restart_ns is None else max(restart_ns, self._next_chores_ns),
+            None if supervisor_ns is None else max(supervisor_ns, now_ns + LOOK_NS),
             deadline_ns,
             self._next_snapshot_ns if self._on_snapshot or self.plan.observe else None,
         ]
         due_ns = min(due for due in dues if due is not None)
         timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
-        dead = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
+        readable = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
+        dead = self._supervisor.attend(readable, time.monotonic_ns())
         if dead:
             self._last_words(dead)
             for worker in dead:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pipeline.report import CameraReport, RunReport, StageReport
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
-from pipeline.runtime.supervisor import WorkerProcess
+from pipeline.runtime.worker_process import WorkerProcess
 
 
 def make_report(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, LatencySnapshot, WorkerSnapshot
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
-from pipeline.runtime.supervisor import WorkerProcess
+from pipeline.runtime.worker_process import WorkerProcess
 
 AWAY = frozenset({"starting", "restarting"})
 WINDOW_NS = 3_000_000_000
@@ -120,7 +120,7 @@ def _state(camera: CameraLine, *, away: bool) -> str:
 def _detail(camera: CameraLine) -> str:
     if camera.end is not None:
         return camera.end.detail
-    return camera.link.detail if camera.link is not None and camera.link.state != "streaming" else ""
+    return camera.link.detail if camera.link is not None else ""
 
 
 def _rate(new: int, old: int, span_ns: int) -> float:

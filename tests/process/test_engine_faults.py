@@ -123,7 +123,7 @@ def test_a_worker_that_hangs_in_its_restart_is_replaced(media_dir: Path) -> None
         if workers and workers[0].state == "ready" and len(sink.messages) > 20 and not killed:
             os.kill(workers[0].pid, signal.SIGKILL)
             killed = True
-        elif killed and workers and workers[0].state == "starting":
+        elif killed and workers and workers[0].state == "starting" and workers[0].pid:
             stopped.append(psutil.Process(workers[0].pid))
             stopped[0].suspend()
         time.sleep(0.001)
