@@ -85,8 +85,13 @@ def assert_clean(done: subprocess.CompletedProcess[str]) -> None:
     assert "left at its end" not in done.stderr, done.stderr
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    "batch", [pytest.param(None, marks=pytest.mark.slow), 4, (1, 2, 4, 8)], ids=["no-om", "batch-4", "gears"]
+    "batch",
+    [pytest.param(None, marks=SLOW), 4, pytest.param((1, 2, 4, 8), marks=SLOW)],
+    ids=["no-om", "batch-4", "gears"],
 )
 def test_detections_are_those_of_the_cpu(
     batch: int | tuple[int, ...] | None, replay: Replay, on_cpu: bytes, tmp_path: Path
