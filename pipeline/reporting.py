@@ -68,4 +68,5 @@ def _camera(camera: CameraLine, wall_s: float) -> CameraReport:
         cut_before=camera.cut_before,
         cut_after=camera.cut_after,
         fps=camera.ledger.published / wall_s if wall_s > 0 else 0.0,
+        skipped=camera.skipped,
     )

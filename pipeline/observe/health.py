@@ -11,6 +11,10 @@ Colour: TypeAlias = Literal["green", "yellow", "red"]
 
 SILENT_S: Final = 10.0  # the engine tells its figures each second
 AWAY: Final = frozenset({"connecting", "stalled", "reconnecting"})
+MORE_THAN_DECODED: Final = (
+    "sends more than is decoded, and pictures are left out unseen; lower its rate or size, set sampling.keyframes, or "
+    "free the CPU"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ def _of_camera(camera: CameraSnapshot) -> list[Finding]:
         return [Finding("red", camera.name, f"has failed{detail}")]
     if camera.state in AWAY:
         return [Finding("yellow", camera.name, f"is {camera.state}{detail}")]
+    if camera.skips:
+        return [Finding("yellow", camera.name, f"{MORE_THAN_DECODED} ({camera.skipped} pictures so far)")]
     return []
 
 

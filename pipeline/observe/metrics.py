@@ -101,6 +101,9 @@ def _of_cameras(snapshot: EngineSnapshot) -> Iterator[Metric]:
     dropped = CounterMetricFamily("campipe_frames_dropped", "Frames dropped, by cause.", labels=(*of, "cause"))
     errors = CounterMetricFamily("campipe_decode_errors", "Packets that could not be decoded.", labels=of)
     damaged = CounterMetricFamily("campipe_frames_corrupt", "Frames with damage.", labels=of)
+    skipped = CounterMetricFamily(
+        "campipe_packets_skipped", "Packets left out undecoded: the camera sends more than is decoded.", labels=of
+    )
     epochs = CounterMetricFamily("campipe_stream_starts", "Starts of the stream: 1 and each reconnect.", labels=of)
     flight = _one("campipe_frames_in_flight", "Frames under way.", 0, of)
     age = _one("campipe_frame_age_seconds", "Arrival to published, of the newest frame.", 0, of)
@@ -114,12 +117,13 @@ def _of_cameras(snapshot: EngineSnapshot) -> Iterator[Metric]:
             dropped.add_metric([camera.name, cause], count)
         errors.add_metric(name, camera.decode_errors)
         damaged.add_metric(name, camera.corrupt)
+        skipped.add_metric(name, camera.skipped)
         epochs.add_metric(name, camera.epoch + 1)
         flight.add_metric(name, camera.in_flight)
         age.add_metric(name, camera.age_ms / 1000)
         rate.add_metric(name, camera.fps_out)
         found.add_metric(name, camera.objects)
-    yield from (decoded, published, dropped, errors, damaged, epochs, flight, age, rate, found)
+    yield from (decoded, published, dropped, errors, damaged, skipped, epochs, flight, age, rate, found)
     yield _states(
         "campipe_camera_state",
         "1 for the present state of the camera.",

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CameraSnapshot:
-    """One camera now. Rates: frames per second over the last seconds; ``age_ms``: decoded to published, the newest."""
+    """One camera now. Rates: frames per second over the last seconds; ``age_ms``: arrival to published, the newest.
+
+    ``skipped``: packets left out undecoded because decoding could not keep up, in no ledger; ``skips``: so of late.
+    """
 
     name: str
     state: str  # starting | streaming | ended | failed | restarting, and of live cameras every LinkState
@@ -25,6 +28,8 @@ class CameraSnapshot:
     epoch: int = 0
     decode_errors: int = 0
     corrupt: int = 0
+    skipped: int = 0
+    skips: bool = False
 
 
 @dataclass(frozen=True, slots=True)

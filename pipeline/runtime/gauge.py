@@ -12,6 +12,7 @@ from pipeline.runtime.supervisor import WorkerProcess
 
 AWAY = frozenset({"starting", "restarting"})
 WINDOW_NS = 3_000_000_000
+LATELY_NS = 30_000_000_000  # who catches up does it each few seconds, up to a keyframe
 
 
 class Gauge:
@@ -20,6 +21,7 @@ class Gauge:
     def __init__(self, started_ns: int, shared_memory_bytes: int) -> None:
         self._started_ns = started_ns
         self._shared_memory_bytes = shared_memory_bytes
+        self._skips: dict[str, tuple[int, int]] = {}  # camera -> packets left out, and when that was first seen
         self._history: deque[tuple[int, dict[str, tuple[int, int]], dict[str, int]]] = deque()
 
     def read(
@@ -43,6 +45,7 @@ class Gauge:
         then_ns, old_frames, old_busy = self._history[0]
         span_ns = now_ns - then_ns
         away = {w.name.removeprefix("decode/") for w in workers if w.kind == "decode" and w.state in AWAY}
+        self._note_skips(dispatcher, now_ns)
         cameras = tuple(
             CameraSnapshot(
                 name=name,
@@ -61,6 +64,8 @@ class Gauge:
                 epoch=camera.epoch,
                 decode_errors=camera.decode_errors,
                 corrupt=camera.corrupt,
+                skipped=camera.skipped,
+                skips=camera.skipped > 0 and now_ns - self._skips[name][1] < LATELY_NS,
             )
             for name, camera in dispatcher.cameras.items()
         )
@@ -96,6 +101,13 @@ class Gauge:
                 for stage, histogram in dispatcher.latencies.items()
             ),
         )
+
+    def _note_skips(self, dispatcher: Dispatcher, now_ns: int) -> None:
+        known = self._skips
+        self._skips = {
+            name: known[name] if name in known and known[name][0] == camera.skipped else (camera.skipped, now_ns)
+            for name, camera in dispatcher.cameras.items()
+        }
 
 
 def _state(camera: CameraLine, *, away: bool) -> str:

@@ -78,6 +78,7 @@ class LiveDecode:
         self._cause: str = "first"  # why the next try is made
         start = resume or ResumePoint()
         self._tally = Tally(camera.name, start.epoch, start.next_seq, start.decoded, start.sampled_out)
+        self._skipped_before = self._tally.skipped = start.skipped  # on connections that are over
         self._started = False  # StreamStarted was told for this epoch
         self._wake_up = WakeUp()
 
@@ -197,8 +198,8 @@ class LiveDecode:
 
     @property
     def skipped(self) -> int:
-        """Packets of this connection that were left out because decoding could not keep up; in no ledger."""
-        return 0 if self._reader is None else self._reader.source.skipped
+        """Packets of this camera that were left out because decoding could not keep up; in no ledger."""
+        return self._skipped_before + (0 if self._reader is None else self._reader.source.skipped)
 
     def _readers(self) -> list[Reader]:
         leaving = [self._leaving[0]] if self._leaving is not None else []
@@ -256,6 +257,8 @@ class LiveDecode:
     def _lost(self, link: Link, reader: Reader, cause: str, detail: str, now_ns: int) -> list[InternalMessage]:
         """The connection, or the try, is over: end the epoch, plan the next try."""
         self._cause = cause
+        self._skipped_before += reader.source.skipped
+        self._tally.skipped = self._skipped_before
         retry_ms = link.lost(now_ns, cause)
         self._tally.count_sampled_out(reader.intake.take_passed())
         if retry_ms is None:
@@ -276,6 +279,7 @@ class LiveDecode:
     def _take_in(self, item: Arrived, now_ns: int) -> list[InternalMessage]:
         """Count one frame, give it its seq, put it into a slot; the limit ends the stream before it."""
         tally, limit = self._tally, self._camera.max_frames
+        tally.skipped = self.skipped
         left = None if limit is None else limit - tally.decoded
         if left is not None and item.passed >= left:
             tally.count_sampled_out(left)
@@ -318,6 +322,7 @@ class LiveDecode:
     def _end(self, cause: str, detail: str, reader: Reader | None = None) -> StreamEnded:
         reader = reader or self._reader
         self.done = True
+        self._tally.skipped = self.skipped
         if self._reader is not None:
             self._reader.leave()
         decode_errors = 0 if reader is None else reader.source.decode_errors

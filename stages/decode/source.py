@@ -41,7 +41,7 @@ class SourceFrame:
 class LiveFrame(SourceFrame):
     """One decoded frame of a live source."""
 
-    arrived_at_ns: int = 0  # monotonic time at which its data was there
+    arrived_at_ns: int = 0  # monotonic time at which its data was there, before it waited in buffers
     captured_ns: int = 0  # UTC
     clock: ClockSource = "arrival"  # what captured_ns comes from
 
