@@ -235,7 +235,10 @@ class PublishSink:
         """
         if self._socket is None or self._context is None:
             return ""
-        left_ms = max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS)
+        now_ns = self._clock_ns()
+        left_ms = max(0, (deadline_ns - now_ns) // NS_PER_MS)
+        thrown_away_ns = now_ns + (left_ms + GRACE_MS) * NS_PER_MS  # not before; from then on an end tells nothing
+        behind = self._marks.behind(self._sent)
         self._audience.close()
         self._socket.close(left_ms + GRACE_MS)
         self._socket = None
@@ -245,10 +248,13 @@ class PublishSink:
         while ending.is_alive() and self._clock_ns() < deadline_ns:
             ending.join(0.01)
             self._marks.advance()
-        behind = self._marks.behind(self._sent) if ending.is_alive() else 0
-        if ending.is_alive():
-            ending.join(GRACE_MS / 1000 / 2)
-            behind = behind if ending.is_alive() else 0
+        held = self._marks.behind(self._sent)
+        if self._clock_ns() < thrown_away_ns:  # else this thread was held up, and what is held no more may be lost
+            behind = held
+            if ending.is_alive():
+                ending.join(GRACE_MS / 1000 / 2)
+        if not ending.is_alive() and self._clock_ns() < thrown_away_ns:
+            behind = 0
         ending.join(TERM_WAIT_S)
         self._context = None
         self._marks.close()

@@ -534,6 +534,25 @@ def test_close_after_its_deadline_still_returns_at_once(make: Any, reader: Any, 
     assert time.monotonic() - began < 30  # it returns; the reader never reads
 
 
+def test_a_loss_is_told_though_the_machine_was_too_busy_to_see_it_happen(
+    make: Any, reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(hwm=1000)
+    reader(sink.address, hwm=1)
+    wait_for(sink, 1)
+    for seq in range(BUFFER_MESSAGES):
+        assert sink.take(detections(seq, model=BIG))
+
+    class Busy(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if self.name == "campipe-publish-end":
+                self.join()  # the linger has run out before the caller sees anything
+
+    monkeypatch.setattr(threading, "Thread", Busy)
+    assert "could not be delivered" in sink.close(time.monotonic_ns())
+
+
 def test_close_without_subscribers_is_immediate_and_leaves_nothing_open(make: Any) -> None:
     files, threads = 0, 0
     for attempt in range(5):
