@@ -80,6 +80,7 @@ class LiveDecode:
         self._tally = Tally(camera.name, start.epoch, start.next_seq, start.decoded, start.sampled_out)
         self._skipped_before = self._tally.skipped = start.skipped  # on connections that are over
         self._started = False  # StreamStarted was told for this epoch
+        self._remark = ""  # of the source, as last told
         self._wake_up = WakeUp()
 
     # --- surface ------------------------------------------------------------------------------------------------------
@@ -210,6 +211,7 @@ class LiveDecode:
     def _connect(self, link: Link, now_ns: int) -> list[InternalMessage]:
         link.connect(now_ns)
         cause = self._cause
+        self._remark = ""
         self._reader = Reader(self._open_source(self._camera), self._camera, self._clock_ns, self._wake_up.set)
         self._reader.start()
         return [self._changed("connecting", cause, f"try {link.attempt}" if link.attempt > 1 else "", link.attempt)]
@@ -224,6 +226,9 @@ class LiveDecode:
             messages.append(self._tally.started(size, facts.fps, facts.codec, "arrival", None))
         if self._started and self._pictures_come(reader, link) and link.picture(now_ns):
             messages.append(self._changed("streaming", self._cause, "", 0))
+        if link.state == "streaming" and reader.source.remark != self._remark:
+            self._remark = reader.source.remark
+            messages.append(self._changed("streaming", self._cause, self._remark, 0))
         return messages
 
     def _tear_down(self, link: Link, reader: Reader, overdue: Overdue, now_ns: int) -> list[InternalMessage]:

@@ -55,6 +55,7 @@ class NetworkSource:
         self.keyframes = camera.keyframes
         self.decode_errors = 0
         self.resolving = False
+        self.remark = ""
         self._container: InputContainer | None = None
         self._packets: Iterator[Packet[Any]] | None = None
         self._stream: VideoStream | None = None
@@ -242,11 +243,17 @@ class NetworkSource:
             arrived = self._arrivals.pop(pts, arrived)
         arrived_at_ns, arrived_ns = arrived
         offset_ns = self._rtcp_offset_ns
-        rtcp_ns = None if offset_ns is None or camera_ns is None else offset_ns + camera_ns
+        pts_ns = self._clock.next_ns(pts, read_at_ns)
+        rtcp_ns = None
+        if not self._clock.believed:
+            self._backlog.distrust()
+        elif offset_ns is not None and camera_ns is not None:
+            rtcp_ns = offset_ns + camera_ns
+        self.remark = self._clock.remark
         captured_ns, clock = captured(rtcp_ns, arrived_ns)
         return LiveFrame(
             frame=frame,
-            pts_ns=self._clock.next_ns(pts, read_at_ns),
+            pts_ns=pts_ns,
             corrupt=frame.is_corrupt,
             whole=self._key_seen,
             arrived_at_ns=arrived_at_ns,

@@ -94,6 +94,10 @@ class LiveSource(Protocol):
     def resolving(self) -> bool:
         """Whether it waits for the name service, which has deadlines of its own and can't be interrupted."""
 
+    @property
+    def remark(self) -> str:
+        """For people: what is odd about this camera though pictures come; empty if nothing is."""
+
     def open(self) -> SourceFacts:
         """Connect. Sizes are 0 when they aren't known before the first picture. Raises LinkFault."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
+
 from pipeline.observe.health import judge
 from pipeline.observe.metrics import SnapshotCollector
 from pipeline.observe.summary import summary
@@ -12,8 +14,9 @@ from pipeline.reporting import make_report
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.gauge import LATELY_NS, Gauge
+from pipeline.runtime.link_log import LinkLog
 from stages.camera import CameraSpec
-from stages.messages import FrameDropped, StreamEnded, StreamStarted
+from stages.messages import FrameDropped, LinkChanged, StreamEnded, StreamStarted
 from stages.model import ModelSpec
 
 SPEC = CameraSpec("gate", "rtsp://cam/x", "m", live=True, network=True)
@@ -71,6 +74,21 @@ def test_pictures_that_are_left_out_unseen_are_seen_in_every_figure() -> None:
     assert report.cameras["gate"].ledger.decoded == 2  # they were never decoded
     assert report.to_json()["cameras"]["gate"]["skipped"] == 40
     assert "40 pictures left out undecoded" in summary(report)
+
+
+def test_a_camera_whose_clock_runs_wrong_is_in_the_log_once_and_in_its_status(caplog) -> None:
+    odd = LinkChanged("gate", 0, "streaming", "first", "its timestamps run 10 times as fast as time")
+    log = LinkLog()
+    for message in (msgspec.structs.replace(odd, detail=""), odd, odd, msgspec.structs.replace(odd, detail=""), odd):
+        log.note(message)
+    assert [record.getMessage() for record in caplog.records] == [f"camera gate: {odd.detail}"]
+    log.keep([])
+    log.note(odd)
+    assert len(caplog.records) == 2
+
+    dispatcher = Dispatcher(PLAN, lambda: 0)
+    dispatcher.receive("decode/gate", odd)
+    assert Gauge(0, 0).read(dispatcher, (), 1).cameras[0].detail == odd.detail
 
 
 def test_the_count_goes_on_over_new_workers_and_a_camera_that_comes_again() -> None:
