@@ -58,7 +58,7 @@ LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
 IDLE_CHORES_NS = 30_000_000  # and, when no message comes, this much later
 CHORES_NS = 20_000_000  # restarts, hangs, subscribers, heartbeat: looked at this often, not with every message
 LAST_WORDS_NS = 30_000_000  # for what a dead worker sent to arrive
-RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be
+RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be; mostly less is enough
 REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
 
 
@@ -245,7 +245,8 @@ class Engine:
         if now_ns >= self._next_chores_ns:
             self._next_chores_ns = now_ns + CHORES_NS
             self._supervisor.tick(now_ns)
-            for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
+            ceiling_ns = RESULT_HANGS * self._supervisor.hang_ns
+            for name in self.dispatcher.overdue(now_ns, ceiling_ns, self._supervisor.awake_since_ns):
                 self._supervisor.kill_for_hang(self._supervisor.by_endpoint[name], now_ns)
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
             if self._supervisor.begun and self._supervisor.phase == "running":

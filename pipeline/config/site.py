@@ -215,7 +215,8 @@ class LimitsConfig(Section):
         default=20_000,
         ge=3_000,
         le=3_600_000,
-        description="A worker that gives no sign for so long, or no result for three times as long, is replaced.",
+        description="A worker that gives no sign for so long is replaced; and one that gives no result for 20 times as "
+        "long as its work took lately (8 s at least, three times hang_ms at most).",
     )
     restarts: int = Field(
         default=10, ge=0, le=1_000, description="How often one worker may be replaced within restart_window_ms."

@@ -61,7 +61,7 @@ def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[B
     A forkserver that is stopped is missed only when it is needed: then an NMS worker is killed too.
     """
     run.wait_for_frames(CAMERAS, time.monotonic(), 60, STEADY)
-    run.wait("all workers are ready", lambda: all(each["state"] == "ready" for each in run.status()["workers"]), 60)
+    run.wait("all workers are ready", lambda: ready(run.status()["workers"]), 60)
     workers = run.status()["workers"]
     server = {
         "kind": "forkserver",
@@ -76,7 +76,8 @@ def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[B
         os.kill(workers_of(workers, "nms")[-1], signal.SIGKILL)
     back_s = []
     for each in hit:
-        run.wait(f"{each['name']} replaced", lambda each=each: _replaced(run, each["name"], each["pid"]), 60)  # type: ignore[misc]
+        old = {each["pid"]} if each is not server else {*workers_of(workers, "decode"), *workers_of(workers, "nms")}
+        run.wait(f"{each['name']} replaced", lambda each=each, old=old: _replaced(run, each["name"], old), 60)  # type: ignore[misc]
         back_s.append(time.monotonic() - hit_s)
     replaced_s = time.monotonic()
     run.wait_for_frames(CAMERAS, replaced_s, 60, 1)
@@ -95,14 +96,16 @@ def workers_of(workers: list[dict[str, Any]], kind: str) -> list[int]:
     return [each["pid"] for each in workers if each["kind"] == kind]
 
 
-def _replaced(run: LiveRun, name: str, pid: int) -> bool:
+def ready(workers: list[dict[str, Any]]) -> bool:
+    """Whether all of them are."""
+    return all(each["state"] == "ready" for each in workers)
+
+
+def _replaced(run: LiveRun, name: str, old: set[int]) -> bool:
+    """With a forkserver go its children; ``old`` are their pids then."""
     workers = run.status()["workers"]
-    if name == "forkserver":
-        if not all(each["state"] == "ready" for each in workers):
-            return False
-        return all(psutil.Process(each).ppid() != pid for each in workers_of(workers, "decode"))
-    worker = next(each for each in workers if each["name"] == name)
-    return worker["pid"] not in (pid, 0) and worker["state"] == "ready"
+    concerned = [each for each in workers if each["name"] == name] or workers
+    return ready(concerned) and not old & {each["pid"] for each in concerned}
 
 
 def silence(run: LiveRun, camera: str, since_s: float) -> float:
