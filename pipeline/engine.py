@@ -374,6 +374,7 @@ class Engine:
             subscribers=self._outlet.subscribers,
             lost_messages=self._outlet.lost_messages,
             stopping=bool(self._stop_reasons),
+            sinks=self._outlet.states,
         )
 
     def _gone(self, worker: WorkerProcess) -> None:

@@ -164,7 +164,8 @@ class InProcessEngine:
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
             if self._on_snapshot and now_ns >= self._next_snapshot_ns:
                 self._next_snapshot_ns = now_ns + self._snapshot_every_ns
-                self._on_snapshot(self._gauge.read(self.dispatcher, (), now_ns, stopping=stopping))
+                sinks = self._outlet.states
+                self._on_snapshot(self._gauge.read(self.dispatcher, (), now_ns, stopping=stopping, sinks=sinks))
             if not moved and not self.dispatcher.outbox:
                 self._sleep()
 
