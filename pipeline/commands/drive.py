@@ -65,7 +65,9 @@ def run_to_end(
             if problems := judge_outputs(inputs or Inputs(), None, args.report).problems:
                 raise UserError.of(problems)
             report_file.check()
-        plan, report = _run(args, make, report_file, inputs or Inputs(), wait_subscribers=wait_subscribers, desk=desk)
+        plan, report = _run(
+            args, make, report_file, inputs or Inputs(), wait_subscribers=wait_subscribers, desk=desk, closing=closing
+        )
         judge_stop(report, plan, whole=whole)
         try:
             if report_file is not None:
@@ -83,6 +85,7 @@ def _run(
     *,
     wait_subscribers: int,
     desk: Callable[[], ControlDesk | None],
+    closing: contextlib.ExitStack,
 ) -> tuple[RunPlan, RunReport]:
     from pipeline.observe import logs
 
@@ -103,6 +106,7 @@ def _run(
             in_process=args.in_process,
             wait_subscribers=wait_subscribers,
             desk=desk(),
+            closing=closing,
         )
     except BaseException as error:
         # What is read is not known as long as there is no plan: then an older report is all that may be replaced.
@@ -143,8 +147,13 @@ def run_engine(
     in_process: bool = False,
     wait_subscribers: int = 0,
     desk: ControlDesk | None = None,
+    closing: contextlib.ExitStack | None = None,
 ) -> RunReport:
-    """Run the plan with its sinks, stopped by signals, shown by ``view``, begun when so many subscribers are there."""
+    """Run the plan with its sinks, stopped by signals, shown by ``view``, begun when so many subscribers are there.
+
+    Signals go on being taken until ``closing`` is closed: a second one must not end the process while the report that
+    it asked for is written.
+    """
     from pipeline.commands.gate import SubscriberGate
     from pipeline.observe import logs
     from pipeline.observe.live import make_view
@@ -176,7 +185,9 @@ def run_engine(
         from pipeline.engine import Engine
 
         engine = Engine(plan, sinks, on_snapshot, desk=desk)
-    with stop_on_signals(engine), shown:
+    with contextlib.ExitStack() as here:
+        (closing or here).enter_context(stop_on_signals(engine))
+        here.enter_context(shown)
         return engine.run()
 
 

@@ -131,14 +131,19 @@ def escape(text: str) -> str:
 
 
 _USERINFO = re.compile(r"(?<=://)\S*@")  # up to the last @: a password may hold an @ or / that should have been escaped
+# What was meant as a URL with a password and is none: rtsp:/user:pass@host, rtsp:\\user:pass@host, user:pass@host ...
+_MEANT_AS_URL = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{0,3})[^\s/\\@:]+:\S*@")
+# ... and one that YAML has cut at a #, so that its @ and host are gone: rtsp://user:pass
+_CUT_OFF = re.compile(r"(?<=://)([^\s/@:\[]*):(?!\d{0,5}(?:[/?#]|$))[^\s/]*")
 _PARAMETER = re.compile(r"(?i)((?:user|usr|login|pass|pwd|token|secret|auth|key|sig)[a-z]*=)[^&;#\s]+")
 
 
 def redact(text: str) -> str:
-    """``text`` without the credentials of any URL in it: before the host, and in parameters that sound like some."""
+    """``text`` without the credentials of any URL in it, or of what was meant as one: before the host, and in
+    parameters that sound like some."""
     if "://" not in text:
-        return text
-    return _PARAMETER.sub(r"\1***", _USERINFO.sub("***@", text))
+        return _MEANT_AS_URL.sub(r"\1***@", text)
+    return _PARAMETER.sub(r"\1***", _CUT_OFF.sub(r"\1:***", _USERINFO.sub("***@", text)))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

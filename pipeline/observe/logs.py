@@ -15,9 +15,10 @@ import select
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO, Any, Final, Literal, TextIO
 from urllib.parse import quote
 
@@ -29,7 +30,7 @@ HIDDEN: Final = "***"
 STUCK_WAIT_MS: Final = 200  # how long a full stderr may hold up the caller, once, before lines are dropped and counted
 
 _USERINFO = re.compile(r"(?<=://)[^\s/\"'<>]*@")  # greedy: a password may hold an @ that nobody escaped
-_PARAMETER = re.compile(r"(?i)\b(password|passwd|pwd|pass|token|secret)=[^&\s\"'<>]+")
+_PARAMETER = re.compile(r"(?i)(?<![a-z0-9])(password|passwd|pwd|pass|token|secret)=[^&\s\"'<>]+")
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, direction marks, surrogates, other line ends
 
@@ -47,11 +48,11 @@ class LogSettings:
     level: str
     secrets: frozenset[str] = field(repr=False)
 
-    def apply(self) -> None:
-        """Log alike in this process, for good."""
+    def apply(self, subject: Mapping[str, str | int] | None = None) -> None:
+        """Log alike in this process, for good; records that name no ``subject`` of their own have this one."""
         for secret in self.secrets:
             register_secret(secret)
-        configure(self.log_format, self.level)
+        configure(self.log_format, self.level, subject=subject)
 
 
 def settings() -> LogSettings | None:
@@ -120,22 +121,33 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return redact("\n".join(parts))
 
 
+def _with_subject(subject: dict[str, str | int], record: logging.LogRecord) -> bool:
+    if not any(hasattr(record, name) for name in SUBJECT):
+        vars(record).update(subject)
+    return True
+
+
 class TextFormatter(logging.Formatter):
-    """``2026-11-30T07:45:12.123Z INFO    gate-1 decode 0/17: message``; a traceback follows, indented."""
+    """``2026-11-30T07:45:12.123Z INFO    gate-1 decode 0/17: message``; a traceback follows, indented.
+
+    Without the subject where the message names the camera, or else the stage, itself.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, then the traceback if there is one."""
-        line = (
-            f"{_utc(record.created)} {record.levelname:<7} {_subject(record)}{printable(redact(record.getMessage()))}"
-        )
+        message = record.getMessage()
+        line = f"{_utc(record.created)} {record.levelname:<7} {_subject(record, message)}{printable(redact(message))}"
         trace = _trace(self, record)
         if trace:
             line += "".join(f"\n    {printable(part)}" for part in trace.splitlines())
         return line
 
 
-def _subject(record: logging.LogRecord) -> str:
+def _subject(record: logging.LogRecord, message: str) -> str:
     camera, stage, epoch, seq = (getattr(record, name, None) for name in SUBJECT)
+    named = stage if camera is None else camera
+    if named is not None and re.search(rf"(?<![\w-]){re.escape(str(named))}(?![\w-])", message):
+        return ""
     parts = [str(value) for value in (camera, stage) if value is not None]
     if seq is not None:
         parts.append(f"{epoch if epoch is not None else '-'}/{seq}")
@@ -230,16 +242,23 @@ def takes_output(stream: IO[str], wait_ms: int = 0) -> bool:
 
 
 def configure(
-    log_format: LogFormat = "text", level: str = "info", *, stream: TextIO | None = None
+    log_format: LogFormat = "text",
+    level: str = "info",
+    *,
+    stream: TextIO | None = None,
+    subject: Mapping[str, str | int] | None = None,
 ) -> Callable[[], None]:
     """Set logging up for this process; ``stream`` instead of stderr. What is returned puts all back as it was.
 
+    ``subject``: what records are about that name none of ``SUBJECT`` themselves: those of a worker, FFmpeg's included.
     ``level`` is one of ``LEVELS`` and holds for campipe's own loggers.
     """
     global _settings
     earlier, _settings = _settings, (log_format, level)
     handler = StderrHandler(stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    if subject:
+        handler.addFilter(partial(_with_subject, dict(subject)))
     root = logging.getLogger()
     ours = [logging.getLogger(name) for name in OURS]
     before = [(logger, logger.level) for logger in (root, *ours)]

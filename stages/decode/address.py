@@ -99,7 +99,8 @@ def address_of(camera: CameraSpec) -> Address:
         host=host,
         port=port,
         tls=tls,
-        url=with_credentials(camera.url, camera.user, camera.password),
+        # FFmpeg knows its protocols in lower case alone
+        url=with_credentials(scheme + camera.url[len(scheme) :], camera.user, camera.password),
         format="mpegts" if kind == "udp" else "rtsp" if kind == "rtsp" else None,
         options=options,
     )

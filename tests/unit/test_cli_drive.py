@@ -291,6 +291,23 @@ def test_signals_are_put_back_after_a_failure(acting: Acting) -> None:
     assert [signal.getsignal(number) for number in drive.STOP_SIGNALS] == before
 
 
+def test_a_second_signal_while_the_report_is_written_does_not_lose_it(
+    acting: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [signal.getsignal(number) for number in drive.STOP_SIGNALS]
+    shown: list[RunReport] = []
+
+    def show(report: RunReport) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        shown.append(report)
+
+    acting(lambda _engine: result())
+    monkeypatch.setattr(drive, "show", show)
+    drive.run_to_end(arguments(), lambda: PLAN)
+    assert len(shown) == 1
+    assert [signal.getsignal(number) for number in drive.STOP_SIGNALS] == before
+
+
 DEAF = """
 import os, time
 from pipeline.commands.drive import stop_on_signals

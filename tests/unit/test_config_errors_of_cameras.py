@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import load_site
+from pipeline.config.problems import redact
 from stages.errors import UserError
 
 Refusal = Callable[..., list[str]]
@@ -218,3 +219,22 @@ def test_a_mistake_in_a_source(refusal: Refusal, text: str, expected: str) -> No
     assert len(problems) == 1, problems
     assert expected in problems[0]
     assert problems[0].startswith("cams/x.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("rtsp://u:SEKRET", "rtsp://u:***"),  # YAML has cut it at a #
+        ("rtsp:/u:SEKRET@h/x", "rtsp:/***@h/x"),
+        ("rtsp:u:SEKRET@h", "rtsp:***@h"),
+        ("rtsp:\\\\u:SEKRET@h", "rtsp:\\\\***@h"),
+        ("rtsp:///u:SEKRET@h/x", "rtsp://***@h/x"),
+        ("u:SEKRET@h/x", "***@h/x"),
+        ("rtsp://u:SEK/RET@h:554/x", "rtsp://***@h:554/x"),
+        ("rtsp://h:99999/x", "rtsp://h:99999/x"),
+        ("rtsp://[::1]:9/x", "rtsp://[::1]:9/x"),
+        ("clips/2026-01-01T12:00@gate.mp4", "clips/2026-01-01T12:00@gate.mp4"),
+    ],
+)
+def test_passwords_in_what_was_meant_as_a_url_are_hidden(text: str, shown: str) -> None:
+    assert redact(text) == shown

@@ -121,3 +121,8 @@ def test_ffmpeg_would_cut_long_credentials_off_without_a_word() -> None:
 def test_an_address_without_a_host_is_refused() -> None:
     with pytest.raises(ValueError, match="no host"):
         address_of(camera("rtsp:///x"))
+
+
+def test_a_scheme_in_capitals_is_given_to_ffmpeg_as_it_knows_it() -> None:
+    url = address_of(CameraSpec("a", "RTSP://host/Stream", "m", user="U", password="P", network=True)).url
+    assert url == "rtsp://U:P@host/Stream"

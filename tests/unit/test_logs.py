@@ -48,6 +48,30 @@ def test_a_text_line_has_utc_time_level_subject_and_message(text_lines: io.Strin
     )
 
 
+def test_a_text_line_whose_message_names_the_camera_does_not_name_it_twice(text_lines: io.StringIO) -> None:
+    log.info("camera a: gone", extra={"camera": "a", "stage": "decode", "epoch": 3})
+    log.info("nms/0 died", extra={"stage": "nms"})
+    log.info("camera a-1: gone", extra={"camera": "a"})
+    assert [line.split("INFO    ")[1] for line in text_lines.getvalue().splitlines()] == [
+        "camera a: gone",
+        "nms/0 died",
+        "a: camera a-1: gone",
+    ]
+
+
+def test_what_a_workers_libraries_log_has_the_subject_of_the_worker() -> None:
+    stream = io.StringIO()
+    undo = logs.configure("json", "info", stream=stream, subject={"camera": "gate", "stage": "decode"})
+    try:
+        logging.getLogger("libav.h264").warning("error while decoding MB")
+        log.info("mine", extra={"camera": "yard", "epoch": 2})
+    finally:
+        undo()
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["camera"], first["stage"]) == ("gate", "decode")
+    assert (second["camera"], second["epoch"], second.get("stage")) == ("yard", 2, None)
+
+
 @pytest.mark.parametrize(
     ("extra", "subject"),
     [
@@ -110,6 +134,7 @@ def test_a_name_full_of_escapes_stays_on_one_line_and_moves_no_cursor(text_lines
         ("http://cam/snap?PWD=geheim", "http://cam/snap?PWD=***"),
         ("rtsp://10.0.0.1:554/ch1?x=a@b", "rtsp://10.0.0.1:554/ch1?x=a@b"),
         ("mail a@b, nothing else", "mail a@b, nothing else"),
+        ("rtsp://cam/user=admin_password=geheim_channel=1", "rtsp://cam/user=admin_password=***"),
     ],
 )
 def test_credentials_in_addresses_are_hidden(text: str, shown: str) -> None:
