@@ -19,6 +19,7 @@ import msgspec
 import zmq
 
 from pipeline.control.desk import ControlDesk
+from pipeline.observe.logs import redact
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
@@ -334,9 +335,9 @@ class Engine:
             case Goodbye():
                 worker.said_goodbye = True
             case WorkerFailed():
-                worker.last_words = message.error
-                LOG.error("%s: %s", worker.name, message.error)
-                LOG.debug("%s", message.traceback)
+                worker.last_words = redact(message.error)
+                LOG.error("%s: %s", worker.name, message.error, extra=self._losses.about(worker))
+                LOG.debug("%s", message.traceback, extra=self._losses.about(worker))
             case Refused():
                 self._losses.refused(worker, message, self._supervisor.workers.values())
             case _:

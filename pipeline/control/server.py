@@ -14,7 +14,10 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from pipeline.control.protocol import Answer, Malformed, Request, framed, request_in
+from pipeline.observe.logs import redact
 from stages.errors import UserError
 
 MAX_CLIENTS = 16  # others wait to be accepted
@@ -33,6 +36,13 @@ class Client:
     received: bytearray = field(default_factory=bytearray)
     request: Request | None = None
     to_send: memoryview | None = None
+
+
+def _redacted(answer: Answer) -> Answer:
+    status = answer.status
+    if status is not None and status.get("problems"):
+        status = status | {"problems": [redact(str(problem)) for problem in status["problems"]]}
+    return msgspec.structs.replace(answer, text=[redact(line) for line in answer.text], status=status)
 
 
 class ControlServer:
@@ -97,10 +107,10 @@ class ControlServer:
         return whole
 
     def answer(self, client: Client, answer: Answer, now_ns: int) -> None:
-        """Say this to the client and then close; nothing happens when it has left."""
+        """Say this to the client and then close; nothing happens when it has left. No secret is said."""
         if client not in self._clients:
             return
-        client.to_send = memoryview(framed(answer))
+        client.to_send = memoryview(framed(_redacted(answer)))
         client.until_ns = now_ns + PATIENCE_NS
         self._send(client)
 

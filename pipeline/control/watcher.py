@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
+from pipeline.observe.logs import redact
 from stages.errors import UserError
 
 LOG = logging.getLogger("campipe.control")
@@ -139,5 +140,5 @@ class Watcher(Generic[T]):
             return Read(kind, None, error.problems, token)
         except Exception as error:  # a thread that ends would leave every later change unseen
             LOG.exception("the site can't be read")
-            return Read(kind, None, (f"{type(error).__name__}: {error}",), token)
+            return Read(kind, None, (redact(f"{type(error).__name__}: {error}"),), token)
         return Read(kind, content, (), token)

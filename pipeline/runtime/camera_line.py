@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+import msgspec
+
 from pipeline.observe.latency import Histogram
 from pipeline.observe.ledger import Ledger
+from pipeline.observe.logs import redact
 from pipeline.runtime.found import detected
 from pipeline.runtime.inflight import Frame, Notice
 from pipeline.runtime.outbound import Gap, Outgoing
@@ -171,7 +174,7 @@ class CameraLine:
         """Settle the frame as dropped."""
         if frame.settled:
             return
-        frame.cause, frame.detail = cause, detail
+        frame.cause, frame.detail = cause, redact(detail) if detail else ""
         self.ledger.dropped(cause)
         self.release_slot(frame)
 
@@ -193,7 +196,7 @@ class CameraLine:
         """The connection changed its state; ``streaming`` is told by the stream that starts, an end by its end."""
         if self.end is not None or self.hold:
             return
-        self.link = message
+        self.link = message = msgspec.structs.replace(message, detail=redact(message.detail))
         if message.state not in {"streaming", "failed", "ended"}:
             self._notice(message.state, message.cause, message.detail, time_ns)
 
@@ -213,7 +216,7 @@ class CameraLine:
             # a worker that dies now goes on with the next epoch: the end of this one is counted
             self._begin_epoch(message.epoch + 1)
         else:
-            self.end = message
+            self.end = message = msgspec.structs.replace(message, detail=redact(message.detail))
             self.hold = self.hold if self.hold in {"restarting", "removed"} else ""
             state = "failed" if self._has_failed(message) else "ended"
             self._notice(state, message.cause, message.detail, time_ns)
@@ -234,7 +237,7 @@ class CameraLine:
             epoch=self.epoch,
             state=state,  # type: ignore[arg-type]
             cause=cause,
-            detail=detail,
+            detail=redact(detail),
             time_ns=time_ns,
         )
         self.order.admit(Notice(status))

@@ -8,6 +8,7 @@ import time
 
 import zmq
 
+from pipeline.observe.subject import about
 from pipeline.runtime.heap import Heap
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import DecodeWork
@@ -38,6 +39,7 @@ class Behind:
             "sampling.keyframes, or free the CPU",
             self._camera,
             skipped - self._told,
+            extra=about(self._camera, "decode"),
         )
         self._told, self._next_ns = skipped, now_ns + TELL_EVERY_NS
 

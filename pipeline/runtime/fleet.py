@@ -17,6 +17,7 @@ import msgspec
 
 from pipeline.control.changes import Changes
 from pipeline.observe import logs
+from pipeline.observe.subject import about
 from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
 from pipeline.planning import DESCRIPTORS_PER_WORKER, FIXED_DESCRIPTORS, frame_slots
@@ -186,14 +187,14 @@ class Fleet:
             )
 
     def _add(self, spec: CameraSpec, ring: SharedRing, now_ns: int) -> None:
-        LOG.info("camera %s is added", spec.name)
+        LOG.info("camera %s is added", spec.name, extra=about(spec.name))
         self._rings.put(spec.name, ring)
         self._changes.add(spec, ring.slots)
         self._to_start[spec.name] = now_ns + self._supervisor.hang_ns
 
     def _restart(self, spec: CameraSpec, ring: SharedRing, now_ns: int, why: str) -> None:
-        LOG.info("camera %s starts over: %s", spec.name, why)
         line = self._dispatcher.cameras[spec.name]
+        LOG.info("camera %s starts over: %s", spec.name, why, extra=about(spec.name, epoch=line.epoch))
         paused = line.hold == "paused" and spec.name not in self._to_resume
         self._to_resume.discard(spec.name)
         self._to_start.pop(spec.name, None)
@@ -206,7 +207,7 @@ class Fleet:
         line = self._dispatcher.cameras.get(name)
         if line is None or line.hold == "removed":
             raise self._unknown(name)
-        LOG.info("camera %s is removed: %s", name, detail)
+        LOG.info("camera %s is removed: %s", name, detail, extra=about(name, epoch=line.epoch))
         successor = self._successors.pop(name, None)
         if successor is not None:
             successor.ring.close()
@@ -227,7 +228,7 @@ class Fleet:
             return f"camera {name} restarts, and is paused then"
         if line.end is not None:
             raise UserError(f"camera {name} has {line.state} already; there is nothing to pause")
-        LOG.info("camera %s is paused", name)
+        LOG.info("camera %s is paused", name, extra=about(name, epoch=line.epoch))
         self._to_start.pop(name, None)
         if name in self._to_resume:
             self._to_resume.discard(name)
@@ -249,7 +250,7 @@ class Fleet:
             return f"camera {name} starts again"
         if line.hold != "paused":
             return f"camera {name} is not paused"
-        LOG.info("camera %s is resumed", name)
+        LOG.info("camera %s is resumed", name, extra=about(name, epoch=line.epoch))
         worker = self._worker(name)
         if worker is not None and worker.running:
             self._to_resume.add(name)

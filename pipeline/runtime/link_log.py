@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container
 
+from pipeline.observe.subject import about
 from stages.messages import LinkChanged
 
 LOG = logging.getLogger("campipe.link")
@@ -22,21 +23,30 @@ class LinkLog:
         """Log the change, if it is one."""
         if message.state == "connecting":
             return  # what comes of it is told in a moment
+        subject = about(message.camera, "decode", message.epoch)
         known = self._last.get(message.camera)
         news = (message.state, message.cause)
         if message.state == "streaming" and message.detail and message.detail != self._remarks.get(message.camera):
             self._remarks[message.camera] = message.detail
-            LOG.warning("camera %s: %s", message.camera, message.detail)
+            LOG.warning("camera %s: %s", message.camera, message.detail, extra=subject)
         if message.state == "streaming":
             if known is not None:
                 del self._last[message.camera]
-                LOG.info("camera %s: streams again", message.camera)
+                LOG.info("camera %s: streams again", message.camera, extra=subject)
             return
         if known == news and message.attempt % REMIND_EVERY:
             return
         self._last[message.camera] = news
         level = logging.ERROR if message.state == "failed" else logging.WARNING
-        LOG.log(level, "camera %s: %s (%s): %s", message.camera, message.state, message.cause, message.detail)
+        LOG.log(
+            level,
+            "camera %s: %s (%s): %s",
+            message.camera,
+            message.state,
+            message.cause,
+            message.detail,
+            extra=subject,
+        )
 
     def keep(self, cameras: Container[str]) -> None:
         """Forget all others: they have left."""

@@ -9,6 +9,8 @@ import logging
 import time
 from collections.abc import Iterable
 
+from pipeline.observe.logs import redact
+from pipeline.observe.subject import about_worker
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.worker_process import WorkerProcess
 from stages.messages import Refused
@@ -26,21 +28,27 @@ class Losses:
         self.refusals: list[str] = []
         self.refused_ns: int | None = None
 
-    def problem(self, sentence: str) -> None:
+    def about(self, worker: WorkerProcess) -> dict[str, str | int]:
+        """For the log."""
+        camera = self._dispatcher.cameras.get(worker.name.removeprefix("decode/")) if worker.kind == "decode" else None
+        return about_worker(worker.name, camera.epoch if camera is not None else None)
+
+    def problem(self, sentence: str, worker: WorkerProcess | None = None) -> None:
         """Something that the run can't go on with."""
-        LOG.error("%s", sentence)
+        LOG.error("%s", sentence, extra=None if worker is None else self.about(worker))
         self.problems.append(sentence)
 
     def refused(self, worker: WorkerProcess, message: Refused, all_workers: Iterable[WorkerProcess]) -> None:
         """A worker can't start for a reason that the user can mend."""
         worker.state = "refused"
+        problems = [redact(problem) for problem in message.problems]
         self.refused_ns = time.monotonic_ns()
         if not self._dispatcher.gates_open:
-            self.refusals += message.problems
+            self.refusals += problems
             return
-        detail = "; ".join(message.problems)
+        detail = "; ".join(problems)
         if worker.kind == "decode":
-            LOG.error("%s refused: %s", worker.name, detail)
+            LOG.error("%s refused: %s", worker.name, detail, extra=self.about(worker))
             self._dispatcher.end_camera(worker.name.removeprefix("decode/"), message.cause, detail)
         else:
             self.given_up(worker, f"{worker.name} refused to start again: {detail}", all_workers)
@@ -48,7 +56,7 @@ class Losses:
     def lost(self, worker: WorkerProcess, why: str, blame: bool) -> None:
         """A worker has died."""
         again = worker.state == "restarting"
-        LOG.warning("%s%s", why, "; starting it again" if again else "")
+        LOG.warning("%s%s", why, "; starting it again" if again else "", extra=self.about(worker))
         for name in worker.endpoints:
             self._dispatcher.worker_lost(name, blame=blame, why=why if again else "")
         if worker.kind == "decode" and worker.state == "gone":
@@ -57,16 +65,16 @@ class Losses:
     def given_up(self, worker: WorkerProcess, why: str, all_workers: Iterable[WorkerProcess]) -> None:
         """A worker is not started again: its camera has failed, or the run when it was the last of its kind."""
         if worker.kind == "decode":
-            LOG.error("%s", why)
+            LOG.error("%s", why, extra=self.about(worker))
             self._dispatcher.end_camera(worker.name.removeprefix("decode/"), "worker_failed", why)
             return
         others = [other for other in all_workers if other.kind == worker.kind and other is not worker]
         if worker.kind == "observe":
-            LOG.error("%s; the run goes on without figures", why)
+            LOG.error("%s; the run goes on without figures", why, extra=self.about(worker))
         elif all(other.state in LOST for other in others):
-            self.problem(f"{why}; no {worker.kind} is left")
+            self.problem(f"{why}; no {worker.kind} is left", worker)
         else:
-            LOG.error("%s; the others go on", why)
+            LOG.error("%s; the others go on", why, extra=self.about(worker))
 
     def needed(self, worker: WorkerProcess) -> bool:
         """Whether a dead worker must be started again: not a decoder that has told its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from pipeline.observe.subject import about
 from pipeline.plan import NMS_CAPACITY
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import NmsWork
@@ -49,7 +50,8 @@ def run_nms(channel: WorkerChannel, work: NmsWork) -> None:
                 try:
                     stage.add_camera(message.spec, message.settings)
                 except UserError as error:  # its frames are then told as failed, one by one
-                    LOG.error("camera %s: %s", message.spec.name, "; ".join(error.problems))
+                    subject = about(message.spec.name, "nms")
+                    LOG.error("camera %s: %s", message.spec.name, "; ".join(error.problems), extra=subject)
             elif isinstance(message, CameraRemoved):
                 stage.remove_camera(message.camera)
             elif isinstance(message, Stop):

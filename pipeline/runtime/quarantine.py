@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.observe.subject import about
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.inflight import Frame
 from pipeline.runtime.rings import Rings
@@ -30,6 +31,7 @@ class Quarantine:
     def keep(self, frame: Frame, stage: str) -> None:
         """Write the frame; trouble in doing so is logged and never ends the run."""
         ready = frame.ready
+        subject = about(frame.camera, stage, ready.epoch, ready.seq)
         LOG.error(
             "%s: frame %d of epoch %d ended %d %s workers; it is left out",
             frame.camera,
@@ -37,6 +39,7 @@ class Quarantine:
             ready.epoch,
             frame.deaths,
             stage,
+            extra=subject,
         )
         if self._folder is None or not isinstance(ready, FrameReady):
             return
@@ -60,4 +63,4 @@ class Quarantine:
                 np.save(f"{stem}.npy", picture)
             Path(f"{stem}.json").write_text(json.dumps(note, indent=1), encoding="utf-8")
         except (OSError, StaleSlot) as error:
-            LOG.error("can't write the frame to %s: %s", self._folder, error)
+            LOG.error("can't write the frame to %s: %s", self._folder, error, extra=subject)

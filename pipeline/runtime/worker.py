@@ -14,6 +14,8 @@ from pathlib import Path
 
 import zmq
 
+from pipeline.observe.logs import redact, register_secret
+from pipeline.observe.subject import about_worker
 from pipeline.runtime.decode_loop import run_decode
 from pipeline.runtime.executor_loop import EXIT_FAILED, run_executors
 from pipeline.runtime.nms_loop import run_nms
@@ -40,7 +42,9 @@ def main(start: WorkerStart) -> None:
     let_forkserver_go()
     faulthandler.enable()
     if start.logs is not None:
-        start.logs.apply()
+        start.logs.apply(about_worker(start.name))
+    if isinstance(start.work, DecodeWork):
+        register_secret(start.work.camera.password or "")  # also where whoever embeds the engine has set up no logging
     threading.Thread(target=_die_with_parent, args=(start.parent, start.run_folder), daemon=True).start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     channel = WorkerChannel(context, start.where, start.addresses[0])
@@ -63,7 +67,7 @@ def main(start: WorkerStart) -> None:
                 run_exporter(channel, start.work)
     except UserError as error:
         cause = error.cause if isinstance(error, SourceRefused) else "refused"
-        channel.send(Refused(cause, list(error.problems)))
+        channel.send(Refused(cause, [redact(problem) for problem in error.problems]))
     except Exception as error:  # noqa: BLE001  whatever it is, the engine must hear of it
         channel.send(_last_words(error))
         failed = True
@@ -77,7 +81,8 @@ def main(start: WorkerStart) -> None:
 
 
 def _last_words(error: BaseException) -> WorkerFailed:
-    return WorkerFailed(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+    trace = "".join(traceback.format_exception(error))
+    return WorkerFailed(redact(f"{type(error).__name__}: {error}"), redact(trace))
 
 
 def _die_with_parent(parent: Connection, run_folder: str) -> None:

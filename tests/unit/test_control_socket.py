@@ -18,6 +18,7 @@ import pytest
 from pipeline.control.client import _connect, ask
 from pipeline.control.protocol import MAX_REQUEST_BYTES, Answer, Malformed, Request, framed, request_in
 from pipeline.control.server import MAX_CLIENTS, PATIENCE_NS, ControlServer
+from pipeline.observe import logs
 from stages.errors import CampipeError, UserError
 
 
@@ -224,3 +225,25 @@ def test_whoever_asks_in_vain_is_told_why(tmp_path: Path) -> None:
         mute.listen(1)
         with pytest.raises(CampipeError, match=r"no answer within 0\.1 s"):
             ask(tmp_path / "mute", Request(do="status"), 0.1)
+
+
+def test_a_secret_is_in_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_secrets", set())
+    monkeypatch.setattr(logs, "_secret_pattern", None)
+    logs.register_secret("cnry-Zq7-w91x")
+    told = "ValueError: rtsp://viewer:cnry-Zq7-w91x@camera and cnry-Zq7-w91x"
+    server = ControlServer(tmp_path / "control")
+    server.open()
+    try:
+        for answer in (Answer(ok=False, text=[told]), Answer(ok=True, status={"problems": (told,), "uptime_s": 1.0})):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tmp_path / "control"))
+                client.sendall(framed(Request(do="status")))
+                while not (asked := server.service(time.monotonic_ns())):
+                    pass
+                server.answer(asked[0], answer, time.monotonic_ns())
+                said = client.recv(65536)
+            assert b"ValueError: rtsp://***@camera and ***" in said
+            assert b"cnry" not in said
+    finally:
+        server.close()
