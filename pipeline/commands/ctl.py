@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Change the cameras of a running site, or ask how they are. add FILE takes a camera's file into "
         "the run; remove CAMERA takes a camera out until its file changes; pause and resume (which also starts a "
         "camera anew that has failed or ended); reload reads the site's files now; status. Each is done as a whole or "
-        "not at all. Only the user who runs the site may.",
+        "not at all. Only the user who runs the site may, and root.",
         epilog="Exit status: 0 done, 1 no answer, 2 refused.\n\nExamples:\n"
         "  campipe ctl status\n"
         "  campipe ctl --site site.yaml add cameras/gate-2.yaml\n"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
+import stat
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.control.protocol import MAX_ANSWER_BYTES, SITE_NAME, Answer, Malformed, Request, answer_in, body_length
@@ -14,29 +18,94 @@ from stages.errors import CampipeError, UserError
 CONNECT_S = 5.0
 RETRY_S = 0.02
 READ_BYTES = 1 << 16
+UNITS = Path("/run")  # where systemd makes the folders of units
+UNIT_PREFIX = "campipe-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that can be asked."""
+
+    site: Path
+    socket: Path
+    user: int
+    of_unit: bool  # its folder lies where root alone makes folders
+
+    def __str__(self) -> str:
+        whose = "" if self.user == os.getuid() else f", of user {_user_name(self.user)}"
+        return f"--socket {self.socket} ({self.site}{whose})"
 
 
 def find_socket(site: str | None) -> Path:
-    """The socket of the run of that site, or of the only run there is. Raises UserError when none, or several, fit."""
-    wanted = Path(site).resolve() if site is not None else None
-    found: list[tuple[str, Path]] = []
-    for folder in run_folders():
-        try:
-            path, where = (folder / SITE_NAME).read_text(encoding="utf-8").splitlines()[:2]
-        except (OSError, ValueError):
-            continue  # a run without control, or one that is just starting or ending
-        if wanted is None or Path(path) == wanted:
-            found.append((path, Path(where)))
+    """The socket of the run of that site, or of the only run there is. Raises UserError when none, or several, fit.
+
+    Looks at this user's runs, at those of systemd units if their folders can be read, and, for root, at everybody's.
+    """
+    units = [folder for folder in _within(UNITS) if folder.name.startswith(UNIT_PREFIX)]
+    users = _within(UNITS / "user") if os.getuid() == 0 else []
+    folders, others = run_folders([*units, *users])
+    found = [run for folder in folders if (run := _run_in(folder, of_unit=folder.parent in units)) is not None]
+    if site is not None:
+        found = [run for run in found if run.site == Path(site).resolve()]
+        # Anybody may claim to run a site: whoever is trusted more comes first.
+        found = next((some for own in (_is_own, _is_of_unit, _is_any) if (some := list(filter(own, found)))), [])
     if len(found) == 1:
-        return found[0][1]
+        return found[0].socket
     if not found:
-        what = f"the site {site}" if site is not None else "any site"
-        raise UserError(
-            f"no campipe of this user's runs {what} under control; start it with `campipe run`, or name its --socket "
-            "when control.socket is set"
-        )
-    listed = "; ".join(f"--socket {where} ({path})" for path, where in found)
-    raise UserError(f"{len(found)} runs fit; say which one: {listed}")
+        raise UserError(_nobody(site, [*others, *(unit for unit in units if not os.access(unit, os.R_OK | os.X_OK))]))
+    raise UserError(f"{len(found)} runs fit; say which one: {'; '.join(map(str, found))}")
+
+
+def _is_own(run: _Run) -> bool:
+    return run.user == os.getuid()
+
+
+def _is_of_unit(run: _Run) -> bool:
+    return run.of_unit
+
+
+def _is_any(_: _Run) -> bool:
+    return True
+
+
+def _within(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _run_in(folder: Path, *, of_unit: bool) -> _Run | None:
+    """None: a run without control, or one that is just starting or ending."""
+    try:
+        descriptor = os.open(folder / SITE_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            site, where = file.read(READ_BYTES).decode().splitlines()[:2]
+    except (OSError, ValueError):
+        return None
+    return _Run(Path(site), Path(where), status.st_uid, of_unit)
+
+
+def _nobody(site: str | None, others: list[Path]) -> str:
+    what = f"the site {site}" if site is not None else "any site"
+    whom = "that this user may ask" if os.getuid() else "on this machine"
+    sentence = f"no campipe {whom} runs {what} under control; "
+    if not others:
+        return sentence + "start it with `campipe run`, or name its --socket when control.socket is set"
+    whose = dict.fromkeys(f"{_user_name(folder.stat().st_uid)} ({folder})" for folder in others if folder.exists())
+    return (
+        sentence + f"others' runs are there, of {', '.join(whose)}: ask as that user, or as root (sudo campipe ctl ...)"
+    )
+
+
+def _user_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def ask(path: Path, request: Request, timeout_s: float) -> Answer:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import zmq
@@ -79,21 +79,27 @@ def _parents() -> list[Path]:
     return [Path(each) for each in dict.fromkeys(fit)]
 
 
-def run_folders() -> list[Path]:
-    """Folders of this user's runs that live now: those that are locked."""
-    found: list[Path] = []
-    for parent in _parents():
+def run_folders(more: Iterable[Path] = ()) -> tuple[list[Path], list[Path]]:
+    """Folders of runs that live now (locked ones) which this user may enter: this user's, or anybody's for root.
+
+    And those of runs that this user may not enter; they may have ended. ``more``: where to look too.
+    """
+    ours: list[Path] = []
+    others: list[Path] = []
+    for parent in dict.fromkeys([*_parents(), *more]):
         with contextlib.suppress(OSError):
-            for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
-                with contextlib.suppress(OSError):  # another user's, or gone
-                    if _RUN_FOLDER.fullmatch(folder.name) and _is_in_use(folder):
-                        found.append(folder)
-    return found
+            for folder in sorted(parent.iterdir()):
+                with contextlib.suppress(OSError):  # it is gone, or no folder
+                    if not _RUN_FOLDER.fullmatch(folder.name):
+                        continue
+                    if os.getuid() not in {0, folder.lstat().st_uid}:
+                        others.append(folder)
+                    elif _is_in_use(folder):
+                        ours.append(folder)
+    return ours, others
 
 
 def _is_in_use(folder: Path) -> bool:
-    if folder.lstat().st_uid != os.getuid():
-        return False
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         return _lock(descriptor) is not True
