@@ -11,6 +11,7 @@ from pipeline.commands.options import Subparsers, add_engine, add_settings, name
 if TYPE_CHECKING:
     from pipeline.config import Resolved, Site
     from pipeline.control.desk import ControlDesk
+    from pipeline.control.watcher import Fingerprint
     from pipeline.plan import RunPlan
 
 WATCH_EVERY_S: Final = 1.0
@@ -51,10 +52,11 @@ def run(args: argparse.Namespace) -> int:
         from pipeline.config import load_site, resolve
         from pipeline.planning import make_plan
 
+        known = look(args.site, args.settings)  # before reading: what is edited from now on is a change
         site = load_site(args.site, args.settings, may_be_empty=not args.in_process)
         resolved = resolve(site)
         if site.control is not None and not args.in_process:
-            desk = make_desk(args.site, args.settings, site, resolved)
+            desk = make_desk(args.site, args.settings, site, resolved, known)
         elif not site.cameras:
             load_site(args.site, args.settings)  # tells what is missing
         inputs.add_site(site)
@@ -63,8 +65,18 @@ def run(args: argparse.Namespace) -> int:
     return run_to_end(args, make, inputs=inputs, desk=lambda: desk)
 
 
-def make_desk(path: str, settings: list[str], site: Site, resolved: Resolved) -> ControlDesk:
-    """What changes the cameras of the site while it runs."""
+def look(path: str, settings: list[str]) -> Fingerprint:
+    """How the site's files look now, from outside."""
+    from pipeline.config import cameras_folder
+    from pipeline.control.watcher import fingerprint
+
+    return fingerprint(Path(path).resolve(), cameras_folder(path, settings))
+
+
+def make_desk(
+    path: str, settings: list[str], site: Site, resolved: Resolved, known: Fingerprint | None = None
+) -> ControlDesk:
+    """What changes the cameras of the site while it runs. ``known``: how its files looked before they were read."""
     from pipeline.config import cameras_folder, load_joining, load_site, resolve
     from pipeline.control.desk import ControlDesk
     from pipeline.control.watcher import Watcher
@@ -77,5 +89,6 @@ def make_desk(path: str, settings: list[str], site: Site, resolved: Resolved) ->
         lambda: resolve(load_site(path, settings, may_be_empty=True, may_miss=True)),
         lambda camera: resolve(load_joining(path, camera, settings)),
         every_s=WATCH_EVERY_S if control.watch else 0,
+        known=known,
     )
     return ControlDesk(Path(path).resolve(), resolved, watcher, Path(control.socket) if control.socket else None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.config.camera import CameraConfig, SourceConfig
 from pipeline.config.model import ModelConfig
 from pipeline.config.problems import Problems
-from pipeline.config.site import JsonlConfig, LimitsConfig, PublishConfig, Site
+from pipeline.config.site import ControlConfig, JsonlConfig, LimitsConfig, PublishConfig, Site
 from pipeline.config.sources import is_camera
 from pipeline.plan import JsonlPlan, Limits, PublishPlan
 from pipeline.yaml import Place
@@ -44,6 +44,15 @@ class BatchRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """How the site wants to be changed while it runs."""
+
+    watch: bool
+    socket: str | None
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """A site with nothing left to find or to look up. None stands for what the planner decides."""
 
@@ -56,6 +65,7 @@ class Resolved:
     jsonl: tuple[JsonlPlan, ...]
     limits: Limits
     observe: str | None = None  # HOST:PORT
+    control: ControlRequest | None = None  # None: not at all
 
 
 def resolve(site: Site) -> Resolved:
@@ -78,6 +88,7 @@ def resolve(site: Site) -> Resolved:
         jsonl=tuple(_jsonl(sink.jsonl) for sink in site.sinks),
         limits=_limits(site.limits),
         observe=site.observe.listen,
+        control=_control(site.control) if site.control is not None else None,
     )
 
 
@@ -85,6 +96,10 @@ def class_ids(classes: Sequence[str | int], labels: Sequence[str]) -> tuple[int,
     """The numbers of ``classes`` (labels or numbers), sorted. A label that several classes have means all of them."""
     wanted = {each for each in classes if isinstance(each, int)}
     return tuple(sorted(wanted | {number for number, label in enumerate(labels) if label in classes}))
+
+
+def _control(control: ControlConfig) -> ControlRequest:
+    return ControlRequest(control.watch, control.socket, tuple(control.models))
 
 
 def _count(value: int | str) -> int | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("campipe.control")
 WAIT_NS = 30_000_000_000  # for cameras that are still leaving or restarting, before a change of theirs is given up
-SETTINGS = ("devices", "batch", "nms_workers", "publish", "jsonl", "limits", "observe")
+SETTINGS = ("devices", "batch", "nms_workers", "publish", "jsonl", "limits", "observe", "control")
 
 
 @dataclass(frozen=True, slots=True)

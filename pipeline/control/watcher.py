@@ -58,6 +58,7 @@ class Watcher(Generic[T]):
 
     ``read_site()`` and ``read_camera(path)`` run in the thread; what they raise as UserError becomes ``problems``.
     ``folder()``: where the cameras' files lie now, None when they are in the site's own file.
+    ``known``: how the files looked before the site was read that runs; without it, as they look at ``open``.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Watcher(Generic[T]):
         read_camera: Callable[[str], T],
         *,
         every_s: float,
+        known: Fingerprint | None = None,
     ) -> None:
         self._site = site
         self._folder = folder
         self._read_site = read_site
         self._read_camera = read_camera
         self._every_s = every_s
+        self._known = known
         self._asked: queue.SimpleQueue[tuple[str | None, object] | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[Read[T]] = queue.SimpleQueue()
         self._site_seen: Fingerprint | None = None
@@ -81,9 +84,9 @@ class Watcher(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Start to look. What the files are like at this moment is taken for known."""
-        first = self._look()
-        self._thread = threading.Thread(target=self._run, args=(first,), name="campipe-watch", daemon=True)
+        """Start to look. What was changed since the files were ``known`` is a change."""
+        known = self._known if self._known is not None else self._look()
+        self._thread = threading.Thread(target=self._run, args=(known,), name="campipe-watch", daemon=True)
         self._thread.start()
 
     def ask(self, camera_file: str | None, token: object) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from pipeline.cli import main
-from pipeline.commands.run import make_desk
+from pipeline.commands.run import look, make_desk
 from pipeline.config import load_site, resolve
 from pipeline.control import client
 from pipeline.control.protocol import Answer, Request
@@ -62,10 +62,12 @@ class LiveSite:
         new.rename(path)
         return path
 
-    def start(self) -> None:
+    def start(self, before_watching: Callable[[], object] = lambda: None) -> None:
+        known = look(str(self.site), [])
         site = load_site(self.site, may_be_empty=True)
         resolved = resolve(site)
-        desk = make_desk(str(self.site), [], site, resolved)
+        before_watching()
+        desk = make_desk(str(self.site), [], site, resolved, known)
         plan = make_plan(resolved)
         self.engine = Engine(plan, [self.sink, *build(plan)], self._keep, 20, desk=desk)
         self.thread = threading.Thread(target=self._run)
@@ -224,6 +226,24 @@ def test_edited_files_take_effect_and_bad_ones_change_nothing(site: LiveSite, ca
     report = site.end()
     assert set(report.cameras) == {"one", "two", "new"}
     assert report.cameras["two"].cause == "removed"
+
+
+def test_files_that_are_edited_while_the_run_starts_are_not_taken_for_known(site: LiveSite) -> None:
+    site.camera("one")
+    site.start(before_watching=lambda: site.camera("late"))
+    site.plays("one", "late")
+    site.end()
+
+
+def test_changed_control_settings_are_said_to_wait_for_the_next_start(
+    site: LiveSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.camera("one")
+    site.start()
+    site.site.write_text(SITE + "control: {watch: false}\n")
+    site.until(lambda: "control: changed, and used from the next start on" in caplog.text)
+    assert "control: changed, and used from the next start on" in site.ask("reload").text
+    site.end()
 
 
 def test_a_run_without_cameras_waits_for_them(site: LiveSite) -> None:
