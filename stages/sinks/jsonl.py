@@ -8,6 +8,7 @@ out unless asked for. Lines are handed to the system at most 100 ms after they w
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from stages.sinks.spool import Spool
 
 CAMERA = "{camera}"
 NS_PER_MS = 1_000_000
+LOOK_EVERY_NS = 1000 * NS_PER_MS  # for files that were moved or removed
+LOG = logging.getLogger("campipe.jsonl")
 DRAIN_LINES = 1000  # merged lines written at a time: a camera's end may free any number, and others wait meanwhile
 
 
@@ -68,6 +71,7 @@ class JsonlSink:
         self._spools: list[Spool] = []
         self._handed = 0  # lines, since ``open``
         self._dead = ""
+        self._next_look_ns = 0
 
     @property
     def name(self) -> str:
@@ -166,8 +170,14 @@ class JsonlSink:
         try:
             if self._merge is not None:
                 self._drain(self._merge)
+            now_ns = self._clock_ns()
+            looking = now_ns >= self._next_look_ns
+            if looking:
+                self._next_look_ns = now_ns + LOOK_EVERY_NS
             for file in self._files.values():
                 file.begin()
+                if looking and file.follow():
+                    LOG.warning("%s was moved or removed; going on in a new file of that name", file.path)
                 file.flush()
         except StageDead as error:
             raise self._broken(error) from error

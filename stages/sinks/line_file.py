@@ -146,6 +146,31 @@ class LineFile:
         self._settle(written)
         return True
 
+    def follow(self) -> bool:
+        """Go on in a new file when this one was renamed or removed by somebody else; whether it did.
+
+        That is how logrotate and a tidy operator work: else all that comes would go where nobody looks, or be gone.
+        Raises StageDead when no new file can be made.
+        """
+        if self._fd < 0 or not self._regular or not self._begun:
+            return False
+        ours = os.fstat(self._fd)
+        with contextlib.suppress(FileNotFoundError):
+            there = self.path.stat()
+            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+                return False
+        self.flush()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.close(self._fd)
+            self._fd, self._size = fresh, os.fstat(fresh).st_size
+            lock(self._fd)
+        except OSError as error:
+            self.abandon()
+            raise self._dead(error) from error
+        return True
+
     def writable(self, wait_ms: int) -> bool:
         """Whether a slow reader of a pipe takes anything within ``wait_ms``."""
         poller = select.poll()

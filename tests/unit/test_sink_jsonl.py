@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import threading
 import time
 import tracemalloc
@@ -624,3 +625,29 @@ def test_merged_lines_that_a_slow_pipe_does_not_take_are_waited_for_or_counted(t
     missing = int(said.split(": ")[1].split()[0])
     assert said.endswith("lines were not read in time")
     assert 2000 < missing == 3000 - data.count(b"\n")
+
+
+@pytest.mark.parametrize("how", ["renamed", "removed", "folder removed"])
+def test_a_file_that_was_moved_or_removed_is_gone_on_with_in_a_new_one(how: str, tmp_path: Path) -> None:
+    now_ns = [0]
+    path = tmp_path / "out" / "a.jsonl"
+    sink = JsonlSink(str(path), cameras=("a",), clock_ns=lambda: now_ns[0])
+    sink.open()
+    assert sink.take(detections(0))
+    sink.service()
+    if how == "renamed":
+        path.rename(tmp_path / "a.jsonl.1")
+    elif how == "removed":
+        path.unlink()
+    else:
+        shutil.rmtree(path.parent)
+    now_ns[0] += 2_000_000_000
+    assert sink.take(detections(1))
+    sink.service()
+    assert sink.take(detections(2))
+    assert not sink.close(now_ns[0] + 1_000_000_000)
+    seqs = [json.loads(line)["seq"] for line in path.read_text().splitlines()]
+    assert seqs[-1] == 2
+    if how == "renamed":
+        moved = [json.loads(line)["seq"] for line in (tmp_path / "a.jsonl.1").read_text().splitlines()]
+        assert moved + seqs == [0, 1, 2]  # none is missing, none is there twice
