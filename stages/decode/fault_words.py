@@ -92,6 +92,10 @@ _SENTENCES: Final[dict[LinkCause, str]] = {
     "unsupported": "{place} sends something that nothing here can decode; set its codec to H.264 or H.265",
     "corrupt": "what {place} sends is damaged beyond use; check its cable and firmware",
     "disconnected": "{place} closed the connection; it may have been restarted",
+    "no_picture": (
+        "{place} answers, but sent nothing within {s} s that a picture can be made of; restart the camera, check its "
+        "video settings, and the network between"
+    ),
 }
 _SILENT: Final = "no data from {place} for {s} s, although connected; check the network between and the camera"
 _NOTHING_SENT: Final = "nothing came to {place} for {s} s; check that the sender sends there, and firewalls between"

@@ -26,6 +26,7 @@ from stages.decode.address import Address, address_of
 from stages.decode.backlog import Backlog
 from stages.decode.clock import nominal_ns, told_fps
 from stages.decode.fault_words import Attempt, told
+from stages.decode.knock import answers
 from stages.decode.live_clock import LiveClock, captured
 from stages.decode.source import LiveFrame, SourceFacts
 from stages.decode.trust import DISTRUSTS
@@ -34,6 +35,9 @@ from stages.errors import LinkFault
 from stages.messages import LinkCause
 
 TIGHTER: Final = 0.9  # of the link's deadlines
+TIGHTER_OPEN: Final = 0.8  # FFmpeg's counts from the answers on: it must come before that of the link all the same
+LEAST_LOOK_S: Final = 0.1
+MOST_LOOK_S: Final = 0.5
 # Formats in which FFmpeg makes timestamps up, one frame each 40 ms: what has passed here is better.
 _NO_CLOCK: Final = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "m4v", "image2pipe", "jpeg_pipe"})
 # Formats that bring pictures as they are taken; others (HLS, recordings on a server) bring seconds of them at once.
@@ -48,7 +52,7 @@ class NetworkSource:
     def __init__(self, camera: CameraSpec, clock_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:
         self._address: Address = address_of(camera)
         self._track = camera.track
-        self._open_ns = int(camera.link.open_timeout_ms * TIGHTER) * 1_000_000
+        self._open_ns = int(camera.link.open_timeout_ms * TIGHTER_OPEN) * 1_000_000
         self._read_ns = int(camera.link.read_timeout_ms * TIGHTER) * 1_000_000
         self._clock_ns = clock_ns
         self._wall_ns = wall_ns
@@ -89,7 +93,7 @@ class NetworkSource:
         except (FFmpegError, OSError, ValueError, MemoryError, RuntimeError) as error:
             waited_ns = self._clock_ns() - began_ns
             fault = fault_words.fault(error, Attempt(address, True, waited_ns, self._open_ns))
-            raise self._looked_into(fault) from None
+            raise self._looked_into(fault, waited_ns) from None
         self._container = container
         try:
             return self._begin(container)
@@ -97,8 +101,13 @@ class NetworkSource:
             self.close()
             raise
 
-    def _looked_into(self, fault: LinkFault) -> LinkFault:
-        """``fault`` with more to say where a certificate is not trusted: FFmpeg doesn't tell why."""
+    def _looked_into(self, fault: LinkFault, waited_ns: int) -> LinkFault:
+        """``fault`` with what FFmpeg doesn't tell: why a certificate is not trusted, or that a camera answers."""
+        if fault.cause == "timeout":
+            left_s = (self._open_ns / TIGHTER_OPEN - waited_ns) / 1e9
+            if answers(self._address, min(max(left_s, LEAST_LOOK_S), MOST_LOOK_S)):
+                return told("no_picture", self._address, waited_ns)
+            return fault
         verify = self._address.options.get("tls_verify") == "1"
         if fault.cause != "tls" or not verify or self._address.host is None:
             return fault
@@ -179,12 +188,13 @@ class NetworkSource:
             packet = next(packets, None)
         except (FFmpegError, OSError, ValueError, MemoryError, RuntimeError) as error:
             waited_ns = self._clock_ns() - began_ns
-            raise fault_words.fault(error, Attempt(self._address, False, waited_ns, self._read_ns)) from None
+            fault = fault_words.fault(error, Attempt(self._address, False, waited_ns, self._read_ns))
+            raise (self._silent(waited_ns) if fault.cause == "timeout" else fault) from None
         arrived_at_ns = self._clock_ns()
         waited_ns = arrived_at_ns - began_ns
         if waited_ns >= self._read_ns:
             # FFmpeg hides the deadline that passed: it gives what it held back, and waits as long again
-            raise fault_words.silent(self._address, waited_ns)
+            raise self._silent(waited_ns)
         if packet is None or not packet.size:  # the empty one at the end asks for a flush
             raise told("disconnected", self._address)
         if packet.stream_index != stream.index:
@@ -210,6 +220,14 @@ class NetworkSource:
             self.decode_errors += 1
             return []
         return [self._live(frame, arrived_at_ns, arrived) for frame in frames]
+
+    def _silent(self, waited_ns: int) -> LinkFault:
+        """No data; of a camera that has agreed to play it may be noise, of which FFmpeg makes nothing, or little."""
+        if self._address.kind != "rtsp" or self._frames:
+            return fault_words.silent(self._address, waited_ns)
+        if self._ours or self._others:
+            return LinkFault(*self.silence())
+        return told("no_picture", self._address, waited_ns)
 
     def _is_decoded(self, packet: Packet[Any], arrived_at_ns: int, waited_ns: int) -> bool:
         assert self._clock is not None

@@ -28,6 +28,7 @@ from stages.errors import SourceRefused
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
 
 MS = 1_000_000
+NOISE = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1000, stall_ms=4000)
 USER, PASSWORD = "ca m/2+@?", "p@ss:w/o?r#d%20 +&=!$'()*,;[]<>\"\\^`{|}~é"
 
 
@@ -148,7 +149,10 @@ def test_what_is_wrong_from_the_start_has_its_own_word() -> None:
             ({"sdp": "audio_only"}, "no_video"),
             ({"sdp": "unknown_codec"}, "unsupported"),
             ({"garbage_answer": True}, "timeout protocol"),
-            ({"silent_on": "PLAY"}, "timeout"),
+            ({"silent_on": "DESCRIBE"}, "timeout"),
+            ({"silent_on": "PLAY"}, "no_picture timeout"),  # it is asked again in what is left of the time
+            ({"stall": True}, "no_picture"),
+            ({"garbage_every": 1}, "no_picture corrupt no_keyframe"),
             ({"keyframes": False}, "no_keyframe"),
             ({"sprop": False, "parameter_sets": False}, "no_keyframe"),
         ):
@@ -213,6 +217,24 @@ def test_noise_instead_of_pictures_is_a_fault_of_the_camera() -> None:
         assert ended.cause in {"no_picture", "corrupt", "timeout"}
         server.heal("gate")
         assert it.frames(1)[0].epoch == 1
+
+
+def test_a_camera_that_answers_and_sends_noise_is_not_told_not_to_answer() -> None:
+    """Whichever deadline finds it, in the stage or in FFmpeg."""
+    with RtspServer() as server:
+        server.mishap("gate", garbage_every=1)
+        with Watch(server.url(), link=NOISE) as it:
+            changed = it.state("reconnecting")
+        assert changed.cause in {"no_picture", "corrupt", "no_keyframe"}  # noise may look like a piece of a picture
+        assert "does not answer" not in changed.detail
+        server.heal("gate")
+        for mishap, word in (({"silent_on": "PLAY"}, "no_picture"), ({"silent_on": "DESCRIBE"}, "timeout")):
+            server.mishap("gate", **mishap)
+            with Watch(server.url(), user="user", password="wr0ng", link=NOISE) as it:
+                changed = it.state("reconnecting")
+            assert changed.cause == word
+            assert "wr0ng" not in changed.detail
+            server.heal("gate")
 
 
 # --- pictures and time ------------------------------------------------------------------------------------------------
