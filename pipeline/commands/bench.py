@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_common(saturating)
     searching = actions.add_parser(
         "density",
-        help="paced streams, raised until one misses its rate; latency at 50, 80 and 100 % of what passes",
+        help="paced streams, raised until one misses its rate; latency at 50, 80 and 100 %% of what passes",
         description="Play paced streams, newest frame first as with cameras, and find how many keep their rate; then "
         "measure latency, cost and drops at 50, 80 and 100 % of that, and beside a dead and a flapping camera.",
     )
