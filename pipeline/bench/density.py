@@ -48,6 +48,11 @@ class Level:
         return Spread.of(figure(each) for each in self.outcomes)
 
     @property
+    def typical(self) -> Outcome:
+        """The run whose 95th percentile is the median."""
+        return sorted(self.outcomes, key=lambda each: each.age.p95)[(len(self.outcomes) - 1) // 2]
+
+    @property
     def dropped(self) -> dict[str, int]:
         """By cause, all runs together."""
         causes = dict.fromkeys(cause for each in self.outcomes for cause in each.dropped)

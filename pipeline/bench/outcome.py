@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pipeline.bench import batches
 from pipeline.bench.batches import BatchRun, Interval
 from pipeline.bench.figures import Percentiles, paced_rate, rate
-from pipeline.bench.probe import Notes
+from pipeline.bench.probe import Notes, Published
 from pipeline.bench.windows import SECOND_NS, Windows
-from stages.messages import Trace
 
 KINDS = ("decode", "executor", "nms", "engine")
-STAGES = ("decode", "queue", "upload", "execute", "download", "post", "reorder", "publish")
+STAGES = ("arrive", "decode", "queue", "upload", "execute", "download", "post", "reorder", "publish")
 MS = 1_000_000
 
 
@@ -53,10 +52,10 @@ def evaluate(
     first, last = notes.edges
     start_ns, end_ns = first.at_ns, last.at_ns
     counted = list(notes.published) if cameras is None else list(cameras)
-    times = {name: [each[0] for each in notes.published.get(name, ())] for name in counted}
+    times = {name: [each.at_ns for each in notes.published.get(name, ())] for name in counted}
     everything = sorted(time_ns for each in times.values() for time_ns in each)
-    kept = [each for name in counted for each in notes.published.get(name, ()) if start_ns <= each[0] < end_ns]
-    frames = sum(start_ns <= each[0] < end_ns for line in notes.published.values() for each in line)
+    kept = [each for name in counted for each in notes.published.get(name, ()) if start_ns <= each.at_ns < end_ns]
+    frames = sum(start_ns <= each.at_ns < end_ns for line in notes.published.values() for each in line)
     runs = batches.finished_between(notes.batches, start_ns, end_ns)
     edges = [notes.first_ns + edge for edge in windows.edges_ns()]
     spent_ns = _spent_ns(first.cpu_ns, last.cpu_ns)
@@ -71,8 +70,8 @@ def evaluate(
         batches=len(runs),
         occupancy=batches.occupancy(runs, max_batch),
         full=batches.full_share(runs, max_batch),
-        age=Percentiles.of([age_ns / MS for _, age_ns, _ in kept if age_ns]),
-        stages=_stages((age_ns, trace) for _, age_ns, trace in kept if trace is not None and age_ns),
+        age=Percentiles.of([each.age_ns / MS for each in kept if each.age_ns]),
+        stages=_stages(kept),
         dropped=_dropped(first.dropped, last.dropped, counted),
         objects=notes.objects / max(notes.frames, 1),
         private_mib=_by_kind({name: size / 2**20 for name, size in notes.private_bytes.items()}),
@@ -80,12 +79,16 @@ def evaluate(
     )
 
 
-def _stages(told: Iterable[tuple[int, Trace]]) -> dict[str, Percentiles]:
+def _stages(told: Iterable[Published]) -> dict[str, Percentiles]:
+    """``arrive``: from a camera's stamp until its data was here; ``publish``: from in order to taken by the socket."""
     found: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    for age_ns, trace in told:
-        for stage in STAGES[:-1]:
-            found[stage].append(getattr(trace, f"{stage}_ms"))
-        found["publish"].append(max(0.0, age_ns / MS - trace.total_ms))
+    for each in told:
+        if each.trace is None or not each.arrived_ago_ns:
+            continue
+        for stage in STAGES[1:-1]:
+            found[stage].append(getattr(each.trace, f"{stage}_ms"))
+        found["arrive"].append((each.age_ns - each.arrived_ago_ns) / MS)
+        found["publish"].append(max(0.0, each.arrived_ago_ns / MS - each.trace.total_ms))
     return {stage: Percentiles.of(values) for stage, values in found.items() if values}
 
 

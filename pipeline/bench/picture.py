@@ -10,7 +10,7 @@ from pipeline.bench.batches import BatchRun, Interval, lanes
 from pipeline.bench.outcome import Outcome, clipped
 from pipeline.bench.windows import SECOND_NS
 
-WIDTH, LEFT, RIGHT = 900, 90, 20
+WIDTH, LEFT, RIGHT = 900, 90, 30
 LANE_HEIGHT, LANE_GAP = 22, 8
 COLOURS = {"upload": "#4c78a8", "execute": "#54a24b", "download": "#e45756"}
 LINES = {"p50": "#54a24b", "p95": "#f58518", "p99": "#e45756", "longest": "#b279a2"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pipeline.bench.batches import BatchRun
 from pipeline.bench.processes import cpu_ns, private_bytes
@@ -30,11 +31,23 @@ class Edge:
     dropped: dict[str, dict[str, int]]  # by camera and cause
 
 
+class Published(NamedTuple):
+    """A frame that was published. Ages then: since its stamp (``age_ns``), since its data had arrived or was due.
+
+    0: not known.
+    """
+
+    at_ns: int
+    age_ns: int
+    arrived_ago_ns: int
+    trace: Trace | None
+
+
 @dataclass(slots=True)
 class Notes:
-    """``published``: per camera, when each frame was, and its age then; ``traces`` of those frames, in one order."""
+    """What was noted, in order; ``published`` by camera."""
 
-    published: dict[str, list[tuple[int, int, Trace | None]]] = field(default_factory=dict)
+    published: dict[str, list[Published]] = field(default_factory=dict)
     batches: list[BatchRun] = field(default_factory=list)
     objects: int = 0
     frames: int = 0
@@ -85,13 +98,14 @@ class Probe:
             notes.first_ns = now_ns
         notes.frames += 1
         notes.objects += len(message.objects)
-        notes.published.setdefault(message.camera, []).append((now_ns, self._age_ns(message, now_ns), message.trace))
+        arrived_ago_ns = age_ns = self._arrived_ago_ns(message, now_ns)
+        if message.clock == "rtcp":  # the camera's own clock, where it tells it
+            age_ns = time.time_ns() - message.captured_ns
+        told = Published(now_ns, age_ns, arrived_ago_ns, message.trace)
+        notes.published.setdefault(message.camera, []).append(told)
         return True
 
-    def _age_ns(self, message: Detections, now_ns: int) -> int:
-        """Since the frame's own stamp: the camera's clock where it tells it, else when its data was there or due."""
-        if message.clock == "rtcp":
-            return time.time_ns() - message.captured_ns
+    def _arrived_ago_ns(self, message: Detections, now_ns: int) -> int:
         if self._dispatcher is None or message.camera not in self._live:
             return 0
         head = self._dispatcher.outbound.line(live=True)[0]

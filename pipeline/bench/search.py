@@ -18,7 +18,7 @@ class Search:
         self._most = most
         self._left = trials
         self._guess = min(max(first, 1), most)
-        self._step = max(1, self._guess // 8)
+        self._step = max(1, self._guess // 4)
 
     @property
     def exact(self) -> bool:

@@ -164,11 +164,11 @@ def _density(args: argparse.Namespace, load: Workload) -> tuple[str, object, str
             faults=not args.no_faults,
             say=say,
         )
-    points = [(trial.streams, trial.outcome) for trial in found.trials if trial.passed]
-    points += [(level.streams, outcome) for level in found.levels for outcome in level.outcomes[:1]]
-    parts = [picture.latency(points, 1000 / args.fps)]
+    points = {trial.streams: trial.outcome for trial in found.trials if trial.passed}
+    points |= {level.streams: level.typical for level in found.levels}
+    parts = [picture.latency(sorted(points.items()), 1000 / args.fps)]
     if found.levels:
-        parts.append(picture.timeline(found.levels[-1].outcomes[0].timeline))
+        parts.append(picture.timeline(found.levels[-1].typical.timeline))
     return tables.density(found), found, picture.document(parts, f"{found.passed} streams of {args.fps} frames/s")
 
 
