@@ -33,10 +33,10 @@ MODEL_640: Final = ModelSpec(
     width=640,
     height=640,
     channels="rgb",
-    input_layout="nchw",
+    input_layout="nhwc",  # pixels as they are: the rest is in the model
     input_dtype="uint8",
     mean=(0.0, 0.0, 0.0),
-    std=(255.0, 255.0, 255.0),
+    std=(1.0, 1.0, 1.0),
     pad_value=114,
     placement="center",
     layout="yolov5",
@@ -67,7 +67,7 @@ def options_of(device: str, given: dict[str, str]) -> dict[str, str]:
         service = {} if "service_ms" in given else {"service_ms_by_batch": SERVICE_PREPARED}
         return {**service, "objects": str(OBJECTS), **given}
     if kind == "ascend-sim":
-        return {"service_ms": SERVICE_PREPARED, "compute": "canned", "clock": "real", **given}
+        return {"service_ms": SERVICE_PREPARED, "compute": "canned", "clock": "real", "check": "off", **given}
     return dict(given)
 
 
