@@ -313,7 +313,7 @@ def _one_batch(executor: Any, fed: _Fed, index: int, slot: int) -> Any:
 
 
 def _saturate(executor: Any, fed: _Fed, index: int, end_ns: int) -> int:
-    """Frames that were answered until ``end_ns``."""
+    """Frames of the batches that were begun until ``end_ns``; the last ones are waited for, and count."""
     lanes = fed.spec.lanes
     share = fed.outputs.slots // fed.spec.executors
     poll = select.poll()
@@ -329,7 +329,8 @@ def _saturate(executor: Any, fed: _Fed, index: int, end_ns: int) -> int:
             number += 1
         left_ms = min(100, (end_ns - now_ns) // 1_000_000 + 1)
         poll.poll(left_ms if executor.wake_fd is not None else min(left_ms, 1))
-    executor.flush(time.monotonic_ns() + int(READY_S * 1e9))
+    for raw in executor.flush(time.monotonic_ns() + int(READY_S * 1e9)):
+        frames += fed.batch - len(raw.failed)
     return frames
 
 
