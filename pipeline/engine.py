@@ -32,10 +32,11 @@ from pipeline.runtime.link_log import LinkLog
 from pipeline.runtime.losses import Losses
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
-from pipeline.runtime.supervisor import Supervisor, WorkerProcess
+from pipeline.runtime.supervisor import LOOK_NS, Supervisor
 from pipeline.runtime.waiting import Waiting
+from pipeline.runtime.worker_process import WorkerProcess
 from pipeline.transport.arena import SharedRing
-from pipeline.transport.channel import EngineChannel, endpoint, remove_run_folder, run_folder
+from pipeline.transport.channel import EngineChannel, endpoint, run_folder
 from stages.errors import UserError
 from stages.messages import (
     Figures,
@@ -57,7 +58,7 @@ LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
 IDLE_CHORES_NS = 30_000_000  # and, when no message comes, this much later
 CHORES_NS = 20_000_000  # restarts, hangs, subscribers, heartbeat: looked at this often, not with every message
 LAST_WORDS_NS = 30_000_000  # for what a dead worker sent to arrive
-RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be
+RESULT_HANGS = 3  # work that is not done after so many times limits.hang_ms will never be; mostly less is enough
 REFUSAL_NS = 3_000_000_000  # once one worker has refused, how long the others may take to tell their problems too
 
 
@@ -106,8 +107,7 @@ class Engine:
         cpu_ns = time.process_time_ns()
         with contextlib.ExitStack() as stack:
             stack.callback(_raise_descriptors())
-            folder = run_folder()
-            stack.callback(remove_run_folder, folder)
+            folder = stack.enter_context(run_folder())
             self._outlet.open(began_ns)
             stack.callback(self._outlet.close, began_ns)
             rings = stack.enter_context(Rings(self.plan, SharedRing.create))
@@ -157,6 +157,7 @@ class Engine:
             on_given_up=self._given_up,
             on_gone=self._gone,
             on_start=self._fleet.starting,
+            wake=self._waiting.wake,
         )
         stack.callback(self._supervisor.close)
         self._supervisor.open()
@@ -225,9 +226,8 @@ class Engine:
         """Ask the workers to leave, then kill. (They ignore SIGTERM: sent to a whole group, it is meant for us.)"""
         self._supervisor.phase = "leaving"
         at_once = len(self._stop_reasons) > 1
+        self._supervisor.end_starting()
         for worker in self._supervisor.alive:
-            if worker.state == "starting" and worker.process is not None:
-                worker.process.kill()  # it holds nothing, and may not listen yet
             for name in worker.endpoints:
                 self._channel.send(worker.address(name), Stop())
         deadline_ns = time.monotonic_ns() + (0 if at_once else LEAVE_NS)
@@ -245,7 +245,8 @@ class Engine:
         if now_ns >= self._next_chores_ns:
             self._next_chores_ns = now_ns + CHORES_NS
             self._supervisor.tick(now_ns)
-            for name in self.dispatcher.overdue(now_ns - RESULT_HANGS * self._supervisor.hang_ns):
+            ceiling_ns = RESULT_HANGS * self._supervisor.hang_ns
+            for name in self.dispatcher.overdue(now_ns, ceiling_ns, self._supervisor.awake_since_ns):
                 self._supervisor.kill_for_hang(self._supervisor.by_endpoint[name], now_ns)
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
             if self._supervisor.begun and self._supervisor.phase == "running":
@@ -265,17 +266,18 @@ class Engine:
 
     def _wait(self, deadline_ns: int | None) -> None:
         now_ns = time.monotonic_ns()
-        restart_ns = self._supervisor.next_due_ns()
+        supervisor_ns = self._supervisor.next_due_ns(now_ns)
         dues = [
             self._outlet.next_due_ns(now_ns) if self._outlet.blocked else self._next_chores_ns + IDLE_CHORES_NS,
             self.dispatcher.next_due_ns(),
-            None if restart_ns is None else max(restart_ns, self._next_chores_ns),
+            None if supervisor_ns is None else max(supervisor_ns, now_ns + LOOK_NS),
             deadline_ns,
             self._next_snapshot_ns if self._on_snapshot or self.plan.observe else None,
         ]
         due_ns = min(due for due in dues if due is not None)
         timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
-        dead = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
+        readable = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
+        dead = self._supervisor.attend(readable, time.monotonic_ns())
         if dead:
             self._last_words(dead)
             for worker in dead:
@@ -372,6 +374,7 @@ class Engine:
             subscribers=self._outlet.subscribers,
             lost_messages=self._outlet.lost_messages,
             stopping=bool(self._stop_reasons),
+            sinks=self._outlet.states,
         )
 
     def _gone(self, worker: WorkerProcess) -> None:

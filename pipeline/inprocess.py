@@ -125,7 +125,7 @@ class InProcessEngine:
         self._nms.open()
         self.dispatcher.worker_ready("nms/0", "nms", NMS_CAPACITY)
         for plan in self.plan.devices:
-            device = open_device(plan.device, plan.threads, plan.options, executors=plan.executors)
+            device = open_device(plan.device, plan.threads, plan.options, executors=plan.executors, lanes=plan.lanes)
             self._devices.append(device)
             device.open()
             for model in models.values():
@@ -153,6 +153,7 @@ class InProcessEngine:
                 return
             if self._outlet.dead():
                 self.dispatcher.abandon("stage_failed")
+                self.dispatcher.pump(time.monotonic_ns())  # results that waited for their turn leave, to be counted
                 self.dispatcher.discard_outbound("stage_failed")
                 return
             moved = self._step()
@@ -163,7 +164,8 @@ class InProcessEngine:
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
             if self._on_snapshot and now_ns >= self._next_snapshot_ns:
                 self._next_snapshot_ns = now_ns + self._snapshot_every_ns
-                self._on_snapshot(self._gauge.read(self.dispatcher, (), now_ns, stopping=stopping))
+                sinks = self._outlet.states
+                self._on_snapshot(self._gauge.read(self.dispatcher, (), now_ns, stopping=stopping, sinks=sinks))
             if not moved and not self.dispatcher.outbox:
                 self._sleep()
 

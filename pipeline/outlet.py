@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 
+from pipeline.observe.snapshot import SinkSnapshot
 from pipeline.runtime.dispatch import Dispatcher
 from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
 from stages.sinks.sink import CameraAware, Sink
 
+LOG = logging.getLogger("campipe.sinks")
 LIVE_PATIENCE_NS = 120_000_000_000  # beyond any publish.join_ms
 RETRY_NS = 2_000_000  # a sink that is full is asked again this soon
 
@@ -19,8 +22,9 @@ class Outlet:
 
     Messages of live cameras and of recordings are two lines: a recording that waits for a slow sink holds up no live
     camera. What is done about slow subscribers of live cameras is the sink's own decision (it then takes and counts the
-    loss). A sink that breaks (a full disk) is closed and told in ``problems``; the others go on. So is one that takes
-    nothing of live cameras for two minutes (a pipe that nobody reads): what is told of them would pile up for ever.
+    loss). A sink that breaks (a full disk) is closed, logged, and told in ``states`` and ``problems``; the others go
+    on. It is not opened again: its file would have a hole that nothing in it tells of. One that takes nothing of live
+    cameras for two minutes (a pipe that nobody reads) counts as broken: what is told of them would pile up for ever.
     """
 
     def __init__(self, sinks: Sequence[Sink], heartbeat_ms: int) -> None:
@@ -126,6 +130,12 @@ class Outlet:
         }
         return [f"{name}: {why}{missed[name]}" for name, why in self._broke.items()]
 
+    @property
+    def states(self) -> tuple[SinkSnapshot, ...]:
+        """Each sink as it is now: broken ones with the reason and how many messages came since."""
+        broken = [SinkSnapshot(name, "broken", why, max(0, self._missed[name])) for name, why in self._broke.items()]
+        return (*(SinkSnapshot(sink.name, "open") for sink in self._opened), *broken)
+
     def _wait_for(self, sink: Sink, now_ns: int) -> None:
         if self._live_blocked_ns is None:
             self._live_blocked_ns = now_ns
@@ -144,6 +154,8 @@ class Outlet:
         self._opened.remove(sink)
         self._broke[sink.name] = str(error)
         self._missed[sink.name] = 0
+        rest = "the run goes on without it" if self._opened else "no other is left"
+        LOG.error("%s is closed: %s; %s", sink.name, error, rest, extra={"stage": "sink"})
         with contextlib.suppress(StageDead):
             sink.close(0)
 

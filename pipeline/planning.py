@@ -1,15 +1,20 @@
 """Owns how a configuration becomes a plan: counts where it says ``auto``, slots, and whether memory is enough.
 
-Starts nothing but, for a model whose description lists no outputs, one short process that looks into its file.
+Starts nothing but, for a model whose description leaves outputs or their scales to its file, or whose claim to take any
+batch is to be relied on, one short process that looks into that file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import multiprocessing
 import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.config import DeviceRequest, Resolved
 from pipeline.plan import BatchPlan, DevicePlan, RunPlan
@@ -18,7 +23,12 @@ from pipeline.runtime.rings import shared_memory_bytes
 from pipeline.transport.memory import usable_bytes
 from stages.accelerators.cores import split_cores, usable_cores
 from stages.errors import UserError
-from stages.model import ModelSpec
+from stages.model import CODE_TYPES, ModelSpec
+
+if TYPE_CHECKING:
+    from stages.accelerators.probe import ModelFacts
+
+log = logging.getLogger(__name__)
 
 NPU_BATCH = 8  # where YOLO-sized models stop gaining on Atlas cards (5.2 ms for 1, 23.5 ms for 8: 192 -> 340 frames/s)
 CPU_BATCH = 1  # a CPU gains nothing from batches: the same work, and latency on top
@@ -95,7 +105,7 @@ def draft_plan(resolved: Resolved) -> RunPlan:
         raise UserError.of(
             [f"devices: {name} is listed twice; list it once and raise its executors instead" for name in twice]
         )
-    models = _with_outputs(resolved.models)
+    models = _with_outputs(resolved.models, _wanted_batch(resolved.batch.max_batch, devices), devices)
     batch = {
         model.name: BatchPlan(_max_batch(model, resolved.batch.max_batch, devices), resolved.batch.max_wait_ms)
         for model in models
@@ -159,8 +169,14 @@ def _device(request: DeviceRequest, cores: int) -> DevicePlan:
 
 
 def _max_batch(model: ModelSpec, wanted: int | None, devices: Sequence[DevicePlan]) -> int:
-    if model.fixed_batch is not None:
-        return model.fixed_batch
+    if model.om is not None and any(device.device.startswith("ascend") for device in devices):
+        # the OM decides: another batch than the one built in would be padded, a larger one than its largest cut up
+        largest = model.om.largest_batch
+        return largest if isinstance(model.om.batch, int) or wanted is None else min(wanted, largest)
+    return model.fixed_batch if model.fixed_batch is not None else _wanted_batch(wanted, devices)
+
+
+def _wanted_batch(wanted: int | None, devices: Sequence[DevicePlan]) -> int:
     if wanted is not None:
         return wanted
     return CPU_BATCH if all(device.device == "cpu" for device in devices) else NPU_BATCH
@@ -170,11 +186,16 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
 
 
-def _with_outputs(models: Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
+def _with_outputs(
+    models: Sequence[ModelSpec], wanted_batch: int, devices: Sequence[DevicePlan]
+) -> tuple[ModelSpec, ...]:
+    """The models with their outputs, and the batch of 1 of those that claim any but have it built in."""
+    runs_files = any(device.device == "cpu" for device in devices)
     found: list[ModelSpec] = []
     problems: list[str] = []
     for model in models:
-        if model.outputs:
+        doubted = model.fixed_batch is None and wanted_batch > 1 and runs_files
+        if model.outputs and not doubted and all(t.scale or t.dtype not in CODE_TYPES for t in model.outputs):
             found.append(model)
             continue
         try:
@@ -187,16 +208,35 @@ def _with_outputs(models: Sequence[ModelSpec]) -> tuple[ModelSpec, ...]:
 
 
 def _probed(model: ModelSpec) -> ModelSpec:
-    """The model with its outputs as its file has them, looked up in a process of its own: no device opens in here."""
+    """The model with what its description leaves to its file: outputs, their scales, whether it takes any batch."""
+    file = Path(model.path)
+    facts = _facts(model.path, file.stat().st_mtime_ns if file.is_file() else 0, model.width, model.height)
+    fixed = model.fixed_batch
+    if fixed is None:
+        fixed = facts.batch
+        if facts.claims_any:
+            log.warning(
+                "model %s: its file claims any batch size but has 1 built in; it is run at batch 1 "
+                "(`batch: 1` in its description says so)",
+                model.name,
+            )
+    if not model.outputs:
+        return dataclasses.replace(model, outputs=facts.output_specs(), fixed_batch=fixed)
+    told = {t.name: t for t in facts.outputs}
+    outputs = [
+        dataclasses.replace(t, scale=told[t.name].scale, zero_point=told[t.name].zero_point)
+        if t.scale is None and t.dtype in CODE_TYPES and t.name in told
+        else t
+        for t in model.outputs
+    ]
+    return dataclasses.replace(model, outputs=tuple(outputs), fixed_batch=fixed)
+
+
+@lru_cache(maxsize=64)
+def _facts(path: str, changed_ns: int, width: int, height: int) -> ModelFacts:
+    """What a file takes and gives, looked up in a process of its own: no device opens in here. Once per content."""
+    del changed_ns
     from stages.accelerators.probe import describe
 
-    facts = call_in_process(
-        multiprocessing.get_context("spawn"),
-        PROBE_TIMEOUT_S,
-        describe,
-        model.path,
-        width=model.width,
-        height=model.height,
-    )
-    fixed = model.fixed_batch if model.fixed_batch is not None else facts.batch
-    return dataclasses.replace(model, outputs=facts.output_specs(), fixed_batch=fixed)
+    spawn = multiprocessing.get_context("spawn")
+    return call_in_process(spawn, PROBE_TIMEOUT_S, describe, path, width=width, height=height)

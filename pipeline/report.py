@@ -17,7 +17,10 @@ REPORT_SCHEMA = 1
 
 @dataclass(slots=True)
 class CameraReport:
-    """One camera's result. ``exact``: the ledger's equation held when it was counted in two ways."""
+    """One camera's result. ``exact``: the ledger's equation held when it was counted in two ways.
+
+    ``skipped``: packets that were left out undecoded because decoding could not keep up; they are in no ledger.
+    """
 
     ledger: LedgerEntry
     exact: bool
@@ -36,6 +39,7 @@ class CameraReport:
     cut_before: int
     cut_after: int
     fps: float
+    skipped: int = 0
 
 
 @dataclass(slots=True)

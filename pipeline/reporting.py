@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pipeline.report import CameraReport, RunReport, StageReport
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
-from pipeline.runtime.supervisor import WorkerProcess
+from pipeline.runtime.worker_process import WorkerProcess
 
 
 def make_report(
@@ -68,4 +68,5 @@ def _camera(camera: CameraLine, wall_s: float) -> CameraReport:
         cut_before=camera.cut_before,
         cut_after=camera.cut_after,
         fps=camera.ledger.published / wall_s if wall_s > 0 else 0.0,
+        skipped=camera.skipped,
     )

@@ -10,8 +10,8 @@ from stages.sinks.publish import PublishSink
 from stages.sinks.sink import Sink
 
 
-def build(plan: RunPlan) -> list[Sink]:
-    """The sinks of a plan, not opened."""
+def build(plan: RunPlan, *, live_may_come: bool = False) -> list[Sink]:
+    """The sinks of a plan, not opened. ``live_may_come``: cameras may join while it runs, live ones too."""
     sinks: list[Sink] = []
     live = frozenset(camera.name for camera in plan.cameras if camera.live)
     if plan.publish is not None:
@@ -21,6 +21,7 @@ def build(plan: RunPlan) -> list[Sink]:
                 clock_ns=time.monotonic_ns,
                 lossless=True,
                 live=live,
+                live_may_come=live_may_come,
                 hwm=plan.publish.hwm,
                 trace=plan.publish.trace,
                 join_ms=plan.publish.join_ms,

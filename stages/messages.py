@@ -148,7 +148,7 @@ class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
     ``epoch`` and ``next_seq`` name the first frame wanted, ``decoded`` and ``sampled_out`` are the totals so far.
     ``delay_ms``: a live source waits so long before it connects, so that not all connect at once. ``read``: so many
     frames of this epoch of a recording were read before, sampled out or not; -1: as ``next_seq`` says, for its sampling
-    was the same all the time.
+    was the same all the time. ``skipped``: total of packets left out, see FrameReady.
     """
 
     epoch: int
@@ -157,6 +157,7 @@ class Begin(Internal, tag="begin", frozen=True, array_like=True, gc=False):
     sampled_out: int
     delay_ms: int = 0
     read: int = -1
+    skipped: int = 0
 
 
 class StreamStarted(Internal, tag="started", frozen=True, array_like=True, gc=False):
@@ -194,7 +195,8 @@ class FrameReady(Internal, tag="frame", frozen=True, array_like=True, gc=False):
     ``decoded`` and ``sampled_out`` are totals of this camera over all epochs, this frame included, so that the ledger
     is exact whichever message is the last one to arrive. ``clock`` says what ``captured_ns`` comes from ("": as
     StreamStarted said). ``arrived_at_ns``: when its data had come, before it was decoded (0: not known). ``settings``:
-    number of the camera's settings that it was made with.
+    number of the camera's settings that it was made with. ``skipped``: total of this camera's packets that were
+    left out undecoded because decoding could not keep up; no frames were made of them, so they are in no ledger.
     """
 
     camera: str
@@ -213,10 +215,11 @@ class FrameReady(Internal, tag="frame", frozen=True, array_like=True, gc=False):
     clock: str = ""
     arrived_at_ns: int = 0
     settings: int = 0
+    skipped: int = 0
 
 
 class FrameDropped(Internal, tag="dropped", frozen=True, array_like=True, gc=False):
-    """A frame was decoded and given its seq but can't be sent; ``cause`` is a DropCause."""
+    """A frame was decoded and given its seq but can't be sent; ``cause`` is a DropCause. ``skipped``: as FrameReady."""
 
     camera: str
     epoch: int
@@ -225,10 +228,11 @@ class FrameDropped(Internal, tag="dropped", frozen=True, array_like=True, gc=Fal
     sampled_out: int
     cause: str
     detail: str
+    skipped: int = 0
 
 
 class StreamEnded(Internal, tag="ended", frozen=True, array_like=True, gc=False):
-    """No more frames of this epoch; ``last`` says that no further epoch follows."""
+    """No more frames of this epoch; ``last`` says that no further epoch follows. ``skipped``: see FrameReady."""
 
     camera: str
     epoch: int
@@ -238,6 +242,7 @@ class StreamEnded(Internal, tag="ended", frozen=True, array_like=True, gc=False)
     sampled_out: int
     decode_errors: int
     last: bool
+    skipped: int = 0
 
 
 class SlotsFreed(Internal, tag="freed", frozen=True, array_like=True, gc=False):

@@ -13,14 +13,21 @@ ALIGN_BYTES = 64  # of each tensor in an output slot: one cache line, and what A
 
 Placement = Literal["stretch", "center", "top_left"]
 
+CODE_TYPES = ("uint8", "int8")  # of outputs whose numbers may stand for floats
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One output of a model, for one frame: ``shape`` without the batch dimension, ``dtype`` a numpy name."""
+    """One output of a model, for one frame: ``shape`` without the batch dimension, ``dtype`` a numpy name.
+
+    With a ``scale`` its uint8 or int8 numbers are codes of floats: ``(code - zero_point) * scale``.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    scale: float | None = None  # None: numbers as they are
+    zero_point: int = 0
 
     @property
     def frame_bytes(self) -> int:
@@ -38,6 +45,25 @@ class HeadOptions:
     cell_offset: float | None = None  # where in its cell an anchor point lies, 0 the corner, 0.5 the middle
     keypoint_values: int = 3  # numbers of a keypoint: x y, or x y score
     top: int = 5  # classes of a frame that a classifier names at most
+
+
+@dataclass(frozen=True, slots=True)
+class OmSpec:
+    """The same model converted for an Ascend chip: an offline model (OM), and what was fixed when it was made.
+
+    ``aipp``: the picture that it takes when pre-processing is built into it; none: it takes what the ONNX file takes.
+    """
+
+    path: str  # OM file, absolute; empty: there is none here, which the simulator can do without
+    sha256: str  # empty: not checked
+    batch: int | tuple[int, ...]  # built in, or the batch sizes to choose from (gears), ascending
+    aipp: Literal["none", "rgb", "bgr", "nv12"] = "none"
+    soc: str = ""  # chip that it was made for, such as Ascend310P3; empty: not told
+
+    @property
+    def largest_batch(self) -> int:
+        """Frames of the largest run."""
+        return self.batch if isinstance(self.batch, int) else self.batch[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +93,7 @@ class ModelSpec:
     iou: float
     scale_up: bool = True  # False: a picture smaller than the input keeps its size and gets a border
     head: HeadOptions = HeadOptions()
+    om: OmSpec | None = None  # for Ascend devices
 
     @property
     def frame_bytes(self) -> int:

@@ -1,16 +1,22 @@
-"""Fixtures for all tests: where the data lies, and the leak check."""
+"""Fixtures for all tests: where the data lies, and, for those who ask for it, the leak check."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import searching  # noqa: F401  its profiles
+from leaks import no_leaks, run_folder
 
+__all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with "&" by a shell without job control, as CI may be:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would inherit it, and not hear Ctrl-C
 ROOT = Path(__file__).resolve().parents[1]
 
 

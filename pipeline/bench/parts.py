@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from pipeline.bench.ceiling import Part
 from pipeline.plan import DevicePlan, RunPlan
-from pipeline.runtime.starting import RunForkServer, environment, starting_processes
-from pipeline.runtime.supervisor import PRELOAD, WORKER_ENVIRONMENT
+from pipeline.runtime.starting import WORKER_ENVIRONMENT, RunForkServer, environment, starting_processes
 from pipeline.transport.arena import SharedRing
 from stages.errors import CampipeError, UserError
 from stages.model import output_slot_bytes
 
+PRELOAD: Final = ["pipeline.bench.parts", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"]
 READY_S: Final = 60.0
 SOON_NS: Final = 100_000_000  # from the word to the start, so that all start together
 

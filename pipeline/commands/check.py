@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.commands.options import Subparsers, add_settings, named
@@ -49,19 +50,24 @@ def run(args: argparse.Namespace) -> int:
     """Try everything, print what was found, raise UserError with every problem."""
     from pipeline.commands.outputs import Inputs, judge_outputs
     from pipeline.config import load_site, resolve
+    from pipeline.observe import logs
     from pipeline.planning import draft_plan, needs
 
     site = load_site(args.site, args.settings)
     inputs = Inputs()
     inputs.add(args.site, "the site's file")
     inputs.add_site(site)
-    plan = draft_plan(resolve(site))
+    undo = logs.configure("text", "warning")  # what the plan does otherwise than described
+    try:
+        plan = draft_plan(resolve(site))
+    finally:
+        undo()
     need = needs(plan)
-    sources, loads, problems = try_all(plan)
+    sources, devices, problems = try_all(plan)
     sinks, bad_sinks = try_sinks(plan)
     problems += bad_sinks
     problems += judge_outputs(inputs, plan, None).problems
-    lines = [*render(plan, need, sources, loads), *sinks]
+    lines = [*render(plan, need, sources, devices), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
     if not need.fits:
         problems.append(too_little(need))
@@ -71,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], list[str]]:
-    """Facts by camera, seconds to load by device, and the problems of those that are missing from these."""
+def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], list[str]]:
+    """Facts by camera, what was found by device, and the problems of those that are missing from these."""
     import multiprocessing
 
     from pipeline.runtime.isolated import call_in_process
@@ -94,19 +100,28 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, float], li
         except UserError as error:
             raise UserError(f"trying it came to no end ({error.problems[0].partition(';')[0]})") from None
 
-    def try_device(device: DevicePlan) -> float:
+    def try_device(device: DevicePlan) -> Opened:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
         return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches)
 
     try:
         at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
         sources, bad_sources = in_parallel(try_source, {camera.name: camera for camera in plan.cameras}, at_once)
-        loads, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
+        opened, bad_devices = in_parallel(try_device, {device.device: device for device in plan.devices})
     finally:
         stop_forkserver()
     problems = [f"camera {name}: {problem}" for name, found in bad_sources.items() for problem in found]
-    problems += [f"device {name}: {problem}" for name, found in bad_devices.items() for problem in found]
-    return sources, loads, problems
+    for name, found in bad_devices.items():
+        problems += [f"device {name}: {problem.removeprefix(f'device {name}: ')}" for problem in found]
+    return sources, opened, problems
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What opening a device and loading its models has shown."""
+
+    took_s: float
+    facts: tuple[str, ...] = ()  # what the device tells of itself
 
 
 A = TypeVar("A")
@@ -145,15 +160,17 @@ def in_parallel(
     return good, bad
 
 
-def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> float:
-    """Open the device and load the models as an executor would; seconds it took. Runs in a process of its own."""
+def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> Opened:
+    """Open the device and load the models as an executor would. Runs in a process of its own."""
     import time
 
+    from stages.accelerators.accelerator import Described
     from stages.accelerators.registry import open_device
 
     began_ns = time.monotonic_ns()
-    opened = open_device(device.device, device.threads, device.options, device.executors)
+    opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
     problems: list[str] = []
+    facts: tuple[str, ...] = ()
     try:
         opened.open()
         for model in models:
@@ -161,14 +178,17 @@ def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mappin
                 opened.load(model, batches[model.name])
             except UserError as error:
                 problems += error.problems
+        took_s = (time.monotonic_ns() - began_ns) / 1e9
+        if isinstance(opened, Described) and not problems:
+            facts = tuple(opened.facts())
     finally:
         opened.close()
     if problems:
         raise UserError.of(problems)
-    return (time.monotonic_ns() - began_ns) / 1e9
+    return Opened(took_s, facts)
 
 
-def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads: Mapping[str, float]) -> list[str]:
+def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> list[str]:
     """The tables: cameras, models, devices, totals."""
     from pipeline.observe.figures import size
     from pipeline.observe.logs import printable
@@ -209,8 +229,8 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads
         )
     devices = [("device", "executors", "lanes", "threads", "models loaded in")]
     for device in plan.devices:
-        took = loads.get(device.device)
-        state = f"{took:.1f} s" if took is not None else "can't be used"
+        found = opened.get(device.device)
+        state = f"{found.took_s:.1f} s" if found is not None else "can't be used"
         devices.append((device.device, str(device.executors), str(device.lanes), str(device.threads), state))
     processes = (
         f"1 engine + {need.decode_processes} decode + {need.executor_processes} executor + {need.nms_processes} nms"
@@ -222,6 +242,12 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], loads
         *align(models, left=(0, 3)),
         "",
         *align(devices, left=(0, 4)),
+        *(
+            printable(fact)
+            for device in plan.devices
+            if device.device in opened
+            for fact in opened[device.device].facts
+        ),
         "",
         f"processes: {processes} = {need.processes}",
         f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available: {verdict}",

@@ -154,7 +154,7 @@ def run_engine(
     for camera in plan.cameras:
         logs.register_secret(camera.password or "")
     shown = make_view(view, every_s)
-    sinks: list[Sink] = list(build(plan))
+    sinks: list[Sink] = list(build(plan, live_may_come=desk is not None))
     gate = SubscriberGate(sinks, wait_subscribers)
     if wait_subscribers:
         sinks.insert(0, gate)

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from pipeline.config import labels
 from pipeline.config.check import check
 from pipeline.config.fields import check_name
 from pipeline.config.model import ModelConfig
 from pipeline.config.overrides import Override, put_in_named
-from pipeline.config.problems import Problems, suggestion
+from pipeline.config.problems import HIDDEN, Problems, show_key, suggestion
 from pipeline.config.sources import absolute, display_path, file_problem
 from pipeline.yaml import Fault, Node, Place, read_text, read_yaml
 from stages.errors import UserError
+
+NEEDED: Final = ("file", "input", "layout", "labels")  # keys of every description
+LEAST_NEEDED: Final = 3  # of them, for a file to count as one that was meant to be a description
+MOST_KEYS: Final = 8  # of another file that are told
 
 Wanted = tuple[Node | None, str, str]
 """A camera's wish for a model: the node that states it (None: the default), its key, the model's name."""
@@ -119,8 +124,14 @@ def _described(node: Node, key: str, problems: Problems) -> tuple[Node, str] | N
 def _read(path: Path, label: str, problems: Problems) -> Node | None:
     node, faults = read_yaml(path, label)
     problems.add_faults(faults)
-    if node is not None and not isinstance(node.value, Mapping):
-        problems.add(node.place, "", "does not describe a model; write 'file: …', 'input: …', 'layout: …', 'labels: …'")
+    if node is None:
+        return None
+    keys = [str(key) for key in node.value] if isinstance(node.value, Mapping) else []
+    if sum(key in keys for key in NEEDED) < LEAST_NEEDED:
+        # some other file: what it holds is nobody's business, and may be a secret
+        has = f" (its keys are {', '.join(map(show_key, keys[:MOST_KEYS]))}{' …' if len(keys) > MOST_KEYS else ''})"
+        remedy = "write 'file: …', 'input: …', 'layout: …', 'labels: …'"
+        problems.add(node.place, "", f"does not describe a model{has if keys else ''}; {remedy}")
         return None
     return node
 
@@ -147,7 +158,8 @@ def _with_labels(node: Node, key: str, problems: Problems) -> Node:
         return _unlabelled(node, stated)
     place = Place(display_path(stated.place, text), None, path.parent)
     numbered = enumerate(lines.rstrip().split("\n"), 1)
-    names = [Node(line.strip(), Place(place.label, number, place.folder)) for number, line in numbered]
+    # not shown: the file may be another than was meant
+    names = [Node(line.strip(), Place(place.label, number, place.folder), shown=HIDDEN) for number, line in numbered]
     empty = next((name for name in names if name.value == ""), None)
     if empty is not None:
         remedy = "labels count by lines, so write one on each"

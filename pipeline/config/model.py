@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from pipeline.config.fields import AlsoAccepts, Described, Many, Name, Section
 
@@ -90,6 +90,25 @@ class OutputConfig(Section):
     dtype: Literal["float32", "float16", "uint8", "int8", "int32", "int64"] = Field(
         default="float32", description="numpy's name."
     )
+    scale: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None,
+        description="Of uint8 and int8 that stand for floats, (number - zero_point) * scale. Default: read from the "
+        "file.",
+    )
+    zero_point: int = Field(default=0, ge=-128, le=255, description="The number that stands for 0, see scale.")
+
+    @model_validator(mode="after")
+    def _only_codes_have_a_scale(self) -> Self:
+        if self.scale is None:
+            if self.zero_point:
+                raise ValueError("zero_point without scale; add `scale`, or leave both out to read them from the file")
+            return self
+        if self.dtype not in ("uint8", "int8"):
+            raise ValueError(f"scale is for uint8 and int8, not {self.dtype}; leave it out, or correct dtype")
+        low, high = (0, 255) if self.dtype == "uint8" else (-128, 127)
+        if not low <= self.zero_point <= high:
+            raise ValueError(f"zero_point of {self.dtype} is a number from {low} to {high}, not {self.zero_point}")
+        return self
 
 
 ANCHORS: dict[str, tuple[tuple[float, ...], ...]] = {
@@ -177,6 +196,41 @@ def _digest(value: Any) -> str:
     raise ValueError("is not a SHA-256 sum; write its 64 hex digits, as sha256sum prints them, in quotes")
 
 
+def _gears(value: Any) -> Any:
+    if type(value) is int and 1 <= value <= 64:
+        return value
+    if isinstance(value, (list, tuple)) and 2 <= len(value) <= 100:
+        numbers = [each for each in value if type(each) is int and 1 <= each <= 64]
+        if len(numbers) == len(value) and numbers == sorted(set(numbers)):
+            return tuple(numbers)
+    raise ValueError("is not a batch; write the number that is built in, or the list of batches, ascending: [1, 2, 4]")
+
+
+_GEAR: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 64}
+OmBatch: TypeAlias = Annotated[
+    int | tuple[int, ...],
+    Described(_gears, {"anyOf": [_GEAR, {"type": "array", "items": _GEAR, "minItems": 2, "maxItems": 100}]}),
+]
+
+
+class OmConfig(Section):
+    """The model converted for an Ascend chip with atc. Used by devices `ascend:N` alone, and by their simulator."""
+
+    file: str = Field(min_length=1, max_length=4096, description="OM file, found as the ONNX file is.")
+    sha256: Annotated[str, Described(_digest, {"type": "string", "pattern": "^([0-9a-fA-F]{64})?$"})] = Field(
+        default="", description="SHA-256 of the OM file, 64 hex digits. Default: not checked."
+    )
+    batch: OmBatch = Field(description="The batch of --input_shape, or the list given as --dynamic_batch_size.")
+    aipp: Literal["none", "rgb", "bgr", "nv12"] = Field(
+        default="none",
+        description="The picture that AIPP takes (--insert_op_conf): uint8 RGB, BGR or NV12 (BT.601). none: there is "
+        "no AIPP, the host makes what the ONNX file takes.",
+    )
+    soc: str = Field(
+        default="", max_length=64, description="Chip of --soc_version, such as Ascend310P3. Default: not checked."
+    )
+
+
 class ModelConfig(Section):
     """A detector: its file, what it wants, what it gives."""
 
@@ -220,6 +274,13 @@ class ModelConfig(Section):
     iou: float = Field(
         default=0.45, ge=0, le=1, description="Overlap at which boxes suppress each other, for such cameras."
     )
+    om: OmConfig | None = Field(default=None, description="The same model for Ascend devices.")
+
+    @model_validator(mode="after")
+    def _even_for_nv12(self) -> ModelConfig:
+        if self.om is not None and self.om.aipp == "nv12" and (self.input.width % 2 or self.input.height % 2):
+            raise ValueError("has om.aipp nv12 and an odd width or height; NV12 needs even ones")
+        return self
 
     _folder: Path | None = PrivateAttr(None)
 
@@ -235,4 +296,4 @@ class ModelConfig(Section):
         return copy
 
 
-__all__ = ["HeadConfig", "InputConfig", "Layout", "ModelConfig", "OutputConfig"]
+__all__ = ["HeadConfig", "InputConfig", "Layout", "ModelConfig", "OmConfig", "OutputConfig"]

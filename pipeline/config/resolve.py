@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pipeline.config.camera import CameraConfig, SourceConfig
 from pipeline.config.model import ModelConfig
@@ -18,7 +19,7 @@ from pipeline.plan import JsonlPlan, Limits, PublishPlan
 from pipeline.yaml import Place
 from stages.camera import CameraSpec, LinkSpec
 from stages.errors import UserError
-from stages.model import HeadOptions, ModelSpec, TensorSpec
+from stages.model import HeadOptions, ModelSpec, OmSpec, TensorSpec
 
 MB = 1 << 20
 
@@ -153,6 +154,7 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
         for problem in error.problems:
             problems.add(site.origin("models", name, "file") or Place(""), "file", problem)
         return None
+    om = _om(name, site, problems)
     return ModelSpec(
         name=name,
         path=str(path),
@@ -168,7 +170,9 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
         placement=model.input.placement,
         layout=model.layout,
         labels=model.labels,
-        outputs=tuple(TensorSpec(each.name, each.shape, each.dtype) for each in model.outputs),
+        outputs=tuple(
+            TensorSpec(each.name, each.shape, each.dtype, each.scale, each.zero_point) for each in model.outputs
+        ),
         fixed_batch=None if model.batch == "dynamic" else model.batch,
         confidence=model.confidence,
         iou=model.iou,
@@ -181,7 +185,29 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
             keypoint_values=model.head.keypoint_values,
             top=model.head.top,
         ),
+        om=om,
     )
+
+
+def _om(name: str, site: Site, problems: Problems) -> OmSpec | None:
+    """The model's OM. Its file must be there for ``ascend:N``; the simulator does without, the CPU does not look."""
+    from pipeline.models import store
+
+    model = site.models[name]
+    if model.om is None:
+        return None
+    needed = any(each.device.startswith("ascend:") for each in site.devices)
+    path = ""
+    try:
+        path = str(store.find_file(model.om.file, model.folder))
+        if needed:
+            store.verify(Path(path), model.om.sha256)
+    except UserError as error:
+        if needed:
+            for problem in error.problems:
+                problems.add(site.origin("models", name, "om", "file") or Place(""), "om.file", problem)
+            return None
+    return OmSpec(path, model.om.sha256, model.om.batch, model.om.aipp, model.om.soc)
 
 
 def _publish(publish: PublishConfig) -> PublishPlan:

@@ -45,7 +45,8 @@ class DeviceConfig(Section):
 
     device: Annotated[str, Described(_device_name, {"type": "string", "pattern": DEVICE_PATTERN})] = Field(
         default="cpu",
-        description="Kind and number: cpu; canned:0 (answers at once with made-up outputs, for measuring).",
+        description="Kind and number: cpu; ascend:0 (NPU); ascend-sim:0 (a simulated one, which computes on the CPU); "
+        "canned:0 (answers at once with made-up outputs, for measuring).",
     )
     executors: Annotated[int | Auto, auto_or(1, 64)] = Field(
         default="auto",
@@ -66,7 +67,8 @@ class BatchConfig(Section):
 
     max_batch: Annotated[int | Auto, auto_or(1, 64)] = Field(
         default="auto",
-        description="At most so many frames per run. auto: what the model has built in; else 1 on CPUs, 8 elsewhere.",
+        description="At most so many frames per run. auto: what the model or its OM has built in; else 1 on CPUs, 8 "
+        "elsewhere.",
     )
     max_wait_ms: float = Field(
         default=5.0,
@@ -213,7 +215,8 @@ class LimitsConfig(Section):
         default=20_000,
         ge=3_000,
         le=3_600_000,
-        description="A worker that gives no sign for so long, or no result for three times as long, is replaced.",
+        description="A worker that gives no sign for so long is replaced; and one that gives no result for 20 times as "
+        "long as its work took lately (8 s at least, three times hang_ms at most).",
     )
     restarts: int = Field(
         default=10, ge=0, le=1_000, description="How often one worker may be replaced within restart_window_ms."

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from pipeline.commands.options import Subparsers
 from pipeline.models import fetch, quantize, store
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "inspect":
         from pipeline.models.inspect import inspect
 
-        _print(inspect(args.file, layout=args.layout, labels=args.labels, size=args.size))
+        _print(inspect(args.file, layout=args.layout, labels=args.labels, size=args.size, folder=_folder_written_to()))
     elif args.action == "verify":
         from pipeline.models.verify import verify
 
@@ -99,7 +100,8 @@ def _add_verify(actions: Subparsers) -> None:
         metavar="I",
         action="append",
         required=True,
-        help="a picture, or a clip, whose first frame is taken; may be given several times",
+        help="a picture, or a clip, whose first frame is taken (and others, to tell the order of colours); may be "
+        "given several times",
     )
     parser.add_argument("--out", metavar="PICTURE", help="write the picture with the boxes that were found")
     parser.add_argument(
@@ -204,6 +206,15 @@ def _progress(model: KnownModel) -> Iterator[fetch.Progress]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 -- what the command shows
+
+
+def _folder_written_to() -> Path | None:
+    """The folder of the file that stdout goes to; None when it is no file."""
+    try:
+        place = Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()
+    except (OSError, ValueError):  # no stdout, a captured one, or no /proc
+        return None
+    return place.parent if place.is_file() else None
 
 
 def _print(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import textwrap
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from pipeline.models.inspect_file import Looked, absolute, facts_of
 from pipeline.models.inspect_input import InputGuess, Triple, input_of
 from stages.accelerators.onnx_session import TensorFacts
 from stages.errors import UserError
+from stages.model import CODE_TYPES
 from stages.postprocess.detect import Candidate, Guess, Undecided, detect
 from stages.postprocess.detect_facts import MOST_LABELS
 from stages.postprocess.detect_rules import RULES, head_options
@@ -39,12 +41,20 @@ SHOWN_KEYS: Final = (
 )
 LONGEST_VALUE: Final = 80  # characters of a metadata value that are shown
 MOST_AGAINST: Final = 2  # reasons told per candidate
+FARTHEST: Final = 3  # folders up from a description to its file, from where on the path stays absolute
 
 
 def inspect(
-    name: str, *, layout: str | None = None, labels: str | None = None, size: tuple[int, int] | None = None
+    name: str,
+    *,
+    layout: str | None = None,
+    labels: str | None = None,
+    size: tuple[int, int] | None = None,
+    folder: Path | None = None,
 ) -> str:
     """The text to print. ``layout`` overrules the guess; ``labels``: ``coco``, a file with one a line, or their number.
+
+    ``folder``: that the text will lie in, from which its path of the file counts; None: unknown, the path is absolute.
 
     Raises UserError when the file can't be used or its layout can't be told.
     """
@@ -65,7 +75,7 @@ def inspect(
             "labels (`--labels`)"
         )
     named, whence = _labels(looked, guess, given)
-    return "\n".join([*_report(looked, guess, whence), "", *_description(looked, guess, named)])
+    return "\n".join([*_report(looked, guess, whence), "", *_description(looked, guess, named, folder)])
 
 
 def refusal(path: str, found: Undecided, looked: Looked) -> list[str]:
@@ -74,6 +84,12 @@ def refusal(path: str, found: Undecided, looked: Looked) -> list[str]:
     possible = [c for c in found.candidates if not c.against]
     what = "is ambiguous" if found.ambiguous and len(possible) > 1 else "can't be told"
     sentences = [f"{path}: the layout of its outputs ({shapes} per frame) {what}; {found.remedy}"]
+    sentences += [
+        f"output {t.name} is {t.dtype} and the file tells no scale for it, so its numbers mean nothing: list it under "
+        "`outputs` in a description, with its `scale` and `zero_point`, or export the model with float outputs"
+        for t in looked.facts.outputs
+        if t.dtype in CODE_TYPES and t.scale is None
+    ]
     sentences += [_candidate(each) for each in found.candidates]
     return sentences
 
@@ -145,10 +161,12 @@ def _report(looked: Looked, guess: Guess, labels: str) -> list[str]:
     facts = looked.facts
     settings = input_of(facts, guess.layout)
     batch = "any number of frames" if looked.batch is None else f"{looked.batch} frame(s) at a time"
+    if looked.claims_any:
+        batch += ": the file claims any number, but fails with two"
     lines = [
         f"file     {looked.path}",
         *(f"input    {_tensor(t)}" for t in looked.inputs),
-        *(f"output   {_tensor(t)}{_measured(t, looked)}" for t in looked.declared),
+        *(f"output   {_tensor(t)}{_measured(t, looked)}{_coded(t, looked)}" for t in looked.declared),
         f"batch    {batch}",
     ]
     lines += [f"metadata {text}" for text in _metadata(looked)] or ["metadata none"]
@@ -199,11 +217,28 @@ def _measured(tensor: TensorFacts, looked: Looked) -> str:
     return f" (measured: {_shown(found.shape)} per frame)" if found is not None and None in tensor.shape[1:] else ""
 
 
+def _coded(tensor: TensorFacts, looked: Looked) -> str:
+    found = next((t for t in looked.facts.outputs if t.name == tensor.name), None)
+    if found is None or found.dtype not in CODE_TYPES:
+        return ""
+    if found.scale is None:
+        return " (no scale is known: the file does not end in a QuantizeLinear)"
+    return f" (stands for (number - {found.zero_point}) * {found.scale:.9g})"
+
+
 def _shown(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape) or "a single number"
 
 
-def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[str]:
+def _seen_from(path: str, folder: Path | None) -> str:
+    """The path as a description in ``folder`` names it: absolute when it is unknown, or far away."""
+    if folder is None:
+        return path
+    found = os.path.relpath(path, folder)
+    return path if found.startswith("../" * FARTHEST) else found
+
+
+def _description(looked: Looked, guess: Guess, labels: tuple[str, ...], folder: Path | None) -> list[str]:
     """The model's YAML, each key of which stands as a description may have it."""
     facts, path = looked.facts, Path(looked.path)
     settings = input_of(facts, guess.layout)
@@ -212,7 +247,7 @@ def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     lines = [
         f"name: {_quoted(clip_name(looked.path))}",
-        f"file: {_quoted(looked.path)}",
+        f"file: {_quoted(_seen_from(looked.path, folder))}",
         f"sha256: {_quoted(digest)}",
         f"size_bytes: {path.stat().st_size}",
     ]
@@ -246,6 +281,8 @@ def _description(looked: Looked, guess: Guess, labels: tuple[str, ...]) -> list[
             f"    shape: [{', '.join(map(str, tensor.shape))}]",
             f"    dtype: {tensor.dtype}",
         ]
+        if tensor.scale is not None:
+            lines += [f"    scale: {tensor.scale:.9g}", f"    zero_point: {tensor.zero_point}"]
     lines.append(f"batch: {'dynamic' if looked.batch is None else looked.batch}")
     return lines
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from pipeline.runtime.isolated import call_in_process
 from stages.accelerators.onnx_session import TensorFacts
 from stages.errors import UserError
+from stages.model import TensorSpec
 from stages.postprocess.detect_facts import STRIDES, FileFacts, OutputFacts
 
 TIMEOUT_S: Final = 120.0
@@ -26,7 +26,10 @@ FLOATS: Final = ("float32", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found: the tensors as declared, one picture's facts, the batch built in (None: any size)."""
+    """What was found: the tensors as declared, one picture's facts, the batch built in (None: any size).
+
+    ``claims_any``: the file says that it takes any batch, but takes only one frame.
+    """
 
     path: str
     inputs: tuple[TensorFacts, ...]
@@ -35,6 +38,7 @@ class Looked:
     planes_first: bool
     size_assumed: bool
     facts: FileFacts
+    claims_any: bool = False
 
 
 def facts_of(path: str, size: tuple[int, int] | None = None) -> Looked:
@@ -61,11 +65,13 @@ def look_into(path: str, size: tuple[int, int] | None) -> Looked:
     del session
     described = describe(path, width=width, height=height)
     outputs = tuple(
-        OutputFacts(t.name, tuple(n or 0 for n in t.shape[1:]), t.dtype) for t in described.outputs if t.shape
+        TensorSpec(t.name, tuple(n or 0 for n in t.shape[1:]), t.dtype, t.scale, t.zero_point)
+        for t in described.outputs
+        if t.shape
     )
-    facts = FileFacts(width, height, inputs[0].dtype, outputs, metadata, str(meta.producer_name))
-    facts = dataclasses.replace(facts, outputs=_with_values(path, described.inputs[0], described.batch, outputs))
-    return Looked(path, inputs, declared, described.batch, planes_first, assumed, facts)
+    seen = _with_values(path, described.inputs[0], described.batch, outputs)
+    facts = FileFacts(width, height, inputs[0].dtype, seen, metadata, str(meta.producer_name))
+    return Looked(path, inputs, declared, described.batch, planes_first, assumed, facts, described.claims_any)
 
 
 def _input_size(
@@ -103,14 +109,14 @@ def _image_size(text: str) -> tuple[int, int] | None:
 
 
 def _with_values(
-    path: str, tensor: TensorFacts, batch: int | None, outputs: tuple[OutputFacts, ...]
+    path: str, tensor: TensorFacts, batch: int | None, outputs: tuple[TensorSpec, ...]
 ) -> tuple[OutputFacts, ...]:
     """The outputs with what they held for one picture in 0..1 and in 0..255: the file's scaling isn't known yet."""
     from stages.accelerators.onnx_session import open_session, quiet_run_options
-    from stages.postprocess.detect_facts import values_of
+    from stages.postprocess.quantised import floats_of
 
     if None in tensor.shape[1:] or tensor.dtype not in (*FLOATS, "uint8"):
-        return outputs
+        return tuple(OutputFacts.of(t, []) for t in outputs)
     session = open_session("model", path, 1)
     shape = tuple(n or 1 for n in tensor.shape[1:])
     picture = trial_picture(shape)
@@ -119,10 +125,7 @@ def _with_values(
         session.run(None, {tensor.name: np.repeat(each[None], batch or 1, 0).astype(tensor.dtype)}, quiet_run_options())
         for each in fed
     ]
-    return tuple(
-        dataclasses.replace(t, values=values_of([run[index][0] for run in runs])) if t.dtype in FLOATS else t
-        for index, t in enumerate(outputs)
-    )
+    return tuple(OutputFacts.of(t, [floats_of(t, run[index][0]) for run in runs]) for index, t in enumerate(outputs))
 
 
 def trial_picture(shape: tuple[int, ...]) -> NDArray[Any]:

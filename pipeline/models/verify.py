@@ -14,6 +14,7 @@ from typing import Final
 import cv2
 import numpy as np
 
+from pipeline.assets import street_clip
 from pipeline.models import verify_against as against
 from pipeline.models.inspect import labels_of, refusal
 from pipeline.models.inspect_file import Looked, absolute, facts_of
@@ -28,7 +29,7 @@ from pipeline.models.verify_variants import (
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import colour_chart, read_picture, views_of
+from pipeline.models.verify_views import Picture, colour_chart, read_picture, read_pictures, views_of
 from pipeline.runtime.isolated import call_in_process
 from stages.errors import UserError
 from stages.model import ModelSpec
@@ -38,6 +39,7 @@ from stages.postprocess.registry import head_for
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 TIMEOUT_S: Final = 900.0
+MOST_FRAMES: Final = 10  # of a clip, to tell the order of colours
 MOST_NAMED: Final = 8  # classes named in the line of what was found
 COLOURS: Final = ((75, 25, 230), (75, 180, 60), (25, 225, 255), (200, 130, 0), (48, 130, 245), (180, 30, 145))  # BGR
 
@@ -149,7 +151,12 @@ def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
     pictures = [read_picture(path) for path in paths]
     found = tuple(trial.found(model, picture, model.confidence) for picture in pictures)
     views = [view for path, picture in zip(paths, pictures, strict=True) for view in views_of(path, picture)]
-    return Tried(found, Judge(trial, views, colour_chart(), usual, _progress).judge(model))
+
+    def more() -> list[Picture]:
+        of_clips = [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]]
+        return of_clips + read_pictures(str(street_clip()), MOST_FRAMES)
+
+    return Tried(found, Judge(trial, views, colour_chart(), usual, progress=_progress, more=more).judge(model))
 
 
 def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compared:
@@ -161,7 +168,7 @@ def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compar
     mine = [trials[0].raw(first, picture) for picture in pictures]
 
     def parts_with(model: ModelSpec) -> list[against.Difference]:
-        return against.differences(first, mine, [trials[1].raw(model, picture) for picture in pictures])
+        return against.differences(first, mine, [trials[1].raw(model, picture) for picture in pictures], second)
 
     parts = parts_with(second)
     base = against.distance(parts)
@@ -254,6 +261,8 @@ def _changes(model: ModelSpec, best: ModelSpec) -> list[str]:
         changes += [f"`mean: {_numbers(best.mean)}`", f"`std: {_numbers(best.std)}`"]
     if best.placement != model.placement:
         changes.append(f"`placement: {best.placement}`")
+    if best.pad_value != model.pad_value:
+        changes.append(f"`pad_value: {best.pad_value}`")
     return [f"set {change}" for change in changes]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.models.verify_run import Found, overlaps
 from stages.model import ModelSpec, TensorSpec
+from stages.postprocess.quantised import floats_of
 
 STRIDES: Final = (8, 16, 32, 64)
 WITH_OBJECTNESS: Final = ("yolov5", "yolov6", "yolox")
@@ -87,8 +88,9 @@ def _groups(model: ModelSpec, shape: Sequence[int]) -> tuple[int, list[tuple[str
     if model.layout in ROWS and shape[1] == 4 + classes:
         return 1, [boxes, ("classes", slice(4, None))]
     if model.layout in CHANNELS:
-        rest = [("others", slice(4 + classes, None))] if shape[0] > 4 + classes else []
-        return 0, [boxes, ("classes", slice(4, 4 + classes)), *rest]
+        axis = 0 if shape[0] <= shape[1] else 1  # there are more anchors than numbers of one
+        rest = [("others", slice(4 + classes, None))] if shape[axis] > 4 + classes else []
+        return axis, [boxes, ("classes", slice(4, 4 + classes)), *rest]
     if model.layout == "end2end":
         return 1, [boxes, ("scores", slice(4, 5)), ("class numbers", slice(5, 6))]
     if shape[1] == 4:
@@ -109,13 +111,19 @@ def _scales(model: ModelSpec, anchors: int) -> list[tuple[str, slice]]:
 
 
 def differences(
-    model: ModelSpec, first: Sequence[Sequence[NDArray[Any]]], second: Sequence[Sequence[NDArray[Any]]]
+    model: ModelSpec,
+    first: Sequence[Sequence[NDArray[Any]]],
+    second: Sequence[Sequence[NDArray[Any]]],
+    second_model: ModelSpec | None = None,
 ) -> list[Difference]:
-    """Part by part over several pictures; ``first[i]`` are the outputs of one model for picture i."""
+    """Part by part over several pictures; ``first[i]`` are the outputs of one model for picture i.
+
+    ``second_model``: whose ``second`` is; None: the same. Quantised outputs are compared as what they stand for.
+    """
     found = []
-    for index, tensor in enumerate(model.outputs):
-        a = np.stack([np.asarray(each[index], np.float64) for each in first])
-        b = np.stack([np.asarray(each[index], np.float64) for each in second])
+    for index, (tensor, other) in enumerate(zip(model.outputs, (second_model or model).outputs, strict=True)):
+        a = np.stack([np.asarray(floats_of(tensor, each[index]), np.float64) for each in first])
+        b = np.stack([np.asarray(floats_of(other, each[index]), np.float64) for each in second])
         for scale, group, place in parts_of(model, tensor):
             mine, theirs = a[(slice(None), *place)], b[(slice(None), *place)]
             gap = np.abs(np.nan_to_num(mine - theirs, nan=np.inf))

@@ -10,8 +10,12 @@ What each question rests on:
 - Scaling: all views; wrong by a factor of 255 leaves nothing.
 - Stretching: the strips. Whole pictures are mostly 4:3 or 16:9, and every detector bears that much; so a model whose
   family is stretched is only doubted when the whole pictures say so.
-- Top left or centre: detectors look the same everywhere, and boxes are put back by the same numbers: no score tells it.
-- Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges.
+- Top left or centre: boxes are put back by the same numbers, and most detectors look the same everywhere; then the
+  objects are the same, which is said with how far their boxes and scores are apart. A model that does not look the same
+  everywhere finds less where it was not trained to look.
+- Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges;
+  then many pictures, those given and some of a street, each fed both ways: the differences of their scores must be
+  large against how they scatter (``evidence``).
 """
 
 from __future__ import annotations
@@ -24,16 +28,13 @@ from typing import Final, Protocol
 import numpy as np
 
 from pipeline.models.inspect_input import IMAGENET_MEAN, IMAGENET_STD, InputGuess, Triple
-from pipeline.models.verify_run import Found, overlaps
+from pipeline.models.verify_run import Found
+from pipeline.models.verify_scores import WEAK, Evidence, apart, better, evidence, pair_score
 from pipeline.models.verify_views import CHART_LABEL, Picture, View
 from stages.model import ModelSpec, Placement
 
-STRONG: Final = 0.3
-WEAK: Final = 0.15
-SAME_PLACE: Final = 0.5  # intersection over union of an object and its counterpart
 MARGIN: Final = 1.15  # a way must do better by this factor, and by LEAST, to be called better
-LEAST: Final = 0.3
-WIDE_MARGIN: Final = 1.3  # where the model's family speaks for what is described
+WIDE_MARGIN: Final = 1.3  # where the model's family speaks for what is described, or little is at stake
 CHART_SURE: Final = 0.25  # difference of the oranges' scores that tells the channel order
 
 SCALINGS: Final[dict[str, tuple[Triple, Triple]]] = {
@@ -54,12 +55,17 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to feed the model: what differs from the description, in words, and its scores by view."""
+    """One way to feed the model: what differs from the description, in words, and its scores.
+
+    ``scores`` and ``found``: by view.
+    """
 
     what: str
     model: ModelSpec
     whole: float
     strips: float
+    scores: tuple[float, ...] = ()
+    found: tuple[Found, ...] = ()
 
     @property
     def score(self) -> float:
@@ -78,21 +84,6 @@ class Verdict:
     notes: tuple[str, ...]
     ways: tuple[Way, ...]
     best: ModelSpec
-
-
-def pair_score(found: Found, mirrored: Found, width: int) -> float:
-    """The score of a view, from what was found in it and in its mirror image (whose boxes are still mirrored)."""
-    back = mirrored.boxes.copy()
-    back[:, [0, 2]] = width - mirrored.boxes[:, [2, 0]]
-    if not len(found.scores) and not len(mirrored.scores):
-        return 0.0
-    same = overlaps(found.boxes, back) >= SAME_PLACE
-    same &= found.class_ids[:, None] == mirrored.class_ids[None]
-    total = 0.0
-    for scores, matched in ((found.scores, same.any(axis=1)), (mirrored.scores, same.any(axis=0))):
-        strong = scores >= STRONG
-        total += float(scores[strong & matched].sum()) - float(scores[strong & ~matched].sum())
-    return max(total / 2, 0.0)
 
 
 def scaling_name(model: ModelSpec) -> str:
@@ -127,13 +118,16 @@ class Judge:
         views: Sequence[View],
         chart: Sequence[Picture],
         usual: InputGuess,
+        *,
         progress: Callable[[str], None] = lambda _what: None,
+        more: Callable[[], Sequence[Picture]] = tuple,
     ) -> None:
         self._runs = runs
         self._views = views
         self._chart = chart
         self._usual = usual
         self._progress = progress
+        self._more = more  # pictures for what the views can't tell
         self._ways: list[Way] = []
         self._faults: list[str] = []
         self._notes: list[str] = []
@@ -147,7 +141,7 @@ class Judge:
         if model.input_dtype != "uint8":  # such a file scales by itself, and takes pixels as they are
             now = self._scaling(now)
         if now.score > 0:
-            now = self._placement(self._channels(now))
+            now = self._pad_value(self._placement(self._channels(now)))
         else:
             self._notes.append(
                 "no way of feeding it finds anything on these pictures: give pictures with large objects that the "
@@ -158,13 +152,16 @@ class Judge:
     def _way(self, what: str, model: ModelSpec) -> Way:
         self._progress(what)
         whole = strips = 0.0
+        scores, objects = [], []
         for view in self._views:
             pair = [self._runs.found(model, each, WEAK) for each in (view.pixels, view.mirrored)]
             if not self._ways:  # of the description; that other ways make nonsense of it tells nothing
                 self._refused = self._refused or pair[0].fault
             score = pair_score(pair[0], pair[1], view.pixels.shape[1])
             whole, strips = (whole, strips + score) if view.strip else (whole + score, strips)
-        way = Way(what, model, whole, strips)
+            scores.append(score)
+            objects.append(pair[0])
+        way = Way(what, model, whole, strips, tuple(scores), tuple(objects))
         self._ways.append(way)
         return way
 
@@ -203,12 +200,33 @@ class Judge:
             stretched = others["stretch"]
             self._blame("padding", "stretched pictures", has, (stretched.whole, now.whole))
             return stretched
+        if has != "stretch":
+            other = others["top_left" if has == "center" else "center"]
+            if better(other.score, now.score, WIDE_MARGIN):  # a shift alone moves some scores by a seventh
+                self._blame("padding", f"placement {other.model.placement}", has, (other.score, now.score))
+                return other
         if has != usual:
             other = others[usual]
             self._notes.append(
-                f"padding: {self._usual.why}, so `placement: {usual}` is usual, not {has}; on these pictures it makes "
-                f"no clear difference (whole pictures {other.whole:.2f} against {now.whole:.2f})"
+                f"padding: {self._usual.why}, so `placement: {usual}` is usual, not {has}; both fit, which of them "
+                f"can't be told on these pictures ({other.score:.2f} against {now.score:.2f}) and matters as little as "
+                f"this: {apart(now.found, other.found)}"
             )
+        return now
+
+    def _pad_value(self, now: Way) -> Way:
+        has, usual = now.model.pad_value, self._usual.pad_value
+        if has == usual or now.model.placement == "stretch":
+            return now
+        other = self._way(f"pad_value {usual}", dataclasses.replace(now.model, pad_value=usual))
+        if better(other.score, now.score, MARGIN):
+            self._blame("padding", f"bars of {usual}", f"of {has}", (other.score, now.score))
+            return other
+        self._notes.append(
+            f"padding: `pad_value: {usual}` is usual, not {has}; both fit, which of them can't be told on these "
+            f"pictures ({other.score:.2f} against {now.score:.2f}) and matters as little as this: "
+            f"{apart(now.found, other.found)}"
+        )
         return now
 
     def _wants_stretching(self, stretched: Way, now: Way) -> bool:
@@ -233,10 +251,32 @@ class Judge:
             return other
         elif better(now.score, other.score, MARGIN):
             return now
+        seen = self._seen_both_ways(now, other)
+        told += (
+            f", over {seen.pictures} pictures in all {seen.second:.2f} against {seen.first:.2f}, which is "
+            f"{abs(seen.errors):.1f} standard errors of the difference"
+        )
+        if seen.sure and seen.errors > 0:
+            self._faults.append(f"channels: this model looks like it wants {wants}, not {has}: {told}")
+            return other
+        if seen.sure:
+            return now
         usual = self._usual.channels.upper()
         advice = "" if usual == has else f"; {self._usual.why}, so `channels: {usual.lower()}` is usual"
         self._notes.append(f"channels: their order can't be told on these pictures ({told}){advice}")
         return now
+
+    def _seen_both_ways(self, now: Way, other: Way) -> Evidence:
+        """On the views, and on more pictures."""
+        scores: list[list[float]] = [list(now.scores), list(other.scores)]
+        pictures = self._more()
+        for number, picture in enumerate(pictures):
+            self._progress(f"colours, picture {number + 1} of {len(pictures)}")
+            mirrored = np.ascontiguousarray(picture[:, ::-1])
+            for way, of in zip((now, other), scores, strict=True):
+                pair = [self._runs.found(way.model, each, WEAK) for each in (picture, mirrored)]
+                of.append(pair_score(pair[0], pair[1], picture.shape[1]))
+        return evidence(*scores)
 
     def _oranges(self, model: ModelSpec) -> float:
         """The mean score of the best orange on each picture of the chart."""
@@ -246,8 +286,3 @@ class Judge:
             found = self._runs.found(model, picture, WEAK)
             best.append(max(found.scores[found.class_ids == number], default=0.0))
         return float(np.mean(best)) if best else 0.0
-
-
-def better(other: float, now: float, margin: float) -> bool:
-    """Whether a score is clearly better than another."""
-    return other >= now * margin and other >= now + LEAST

@@ -25,6 +25,7 @@ Picture = NDArray[np.uint8]  # (height, width, 3), red green blue
 
 STRIP: Final = 2.2  # long side to short side of the strips
 SMALLEST: Final = 32  # pixels of a view's side
+LONGEST: Final = 1500  # frames of a clip that are looked at
 CHART_LABEL: Final = "orange"
 CHART: Final = (  # ground, table, oranges as x, y, radius in a picture of 640x480
     ((200, 200, 195), (140, 110, 80), ((250, 290, 60), (380, 300, 66))),
@@ -50,15 +51,30 @@ class View:
 
 def read_picture(path: str) -> Picture:
     """The first frame of a picture or clip, upright, red green blue. Raises SourceRefused for what can't be read."""
+    return read_pictures(path, 1)[0]
+
+
+def read_pictures(path: str, most: int) -> list[Picture]:
+    """The first frame of a picture or clip, and others of a clip, evenly spaced; see ``read_picture``."""
     source = source_of(CameraSpec("picture", path, ""))
+    converter = PictureConverter("rgb")
+    found: list[Picture] = []
+    step = 1
     try:
         source.open()
-        frame = source.read()
-        if frame is None:
-            raise UserError(f"{path}: no picture could be read; give a JPEG, a PNG or a clip")
-        return np.array(PictureConverter("rgb").convert(frame.frame))
+        for number in range(LONGEST if most > 1 else 1):
+            frame = source.read()
+            if frame is None:
+                break
+            if number % step == 0:
+                found.append(np.array(converter.convert(frame.frame)))
+            if len(found) > 2 * most:  # its length isn't known: half of what was kept makes room for as much again
+                found, step = found[::2], step * 2
     finally:
         source.close()
+    if not found:
+        raise UserError(f"{path}: no picture could be read; give a JPEG, a PNG or a clip")
+    return [found[i] for i in np.linspace(0, len(found) - 1, min(most, len(found))).astype(int)]
 
 
 def views_of(name: str, picture: Picture) -> list[View]:

@@ -65,12 +65,23 @@ def register_secret(value: str) -> None:
     if not value:
         return
     with _lock:
-        _secrets.update({value, quote(value, safe=""), quote(value), repr(value)[1:-1]})
+        # a password that is no UTF-8 comes from the environment with surrogates in it
+        encoded = value.encode(errors="surrogateescape") if _is_from_bytes(value) else value.encode(errors="replace")
+        _secrets.update({value, quote(encoded, safe=""), quote(encoded), repr(value)[1:-1]})
         # The longest first, so that no rest of a long secret stays when a short one is its beginning. Secrets of one to
         # three characters count as whole words only: hiding each "1" would leave no line readable.
         ordered = sorted(_secrets, key=lambda secret: (-len(secret), secret))
         parts = [re.escape(s) if len(s) > 3 else rf"(?<!\w){re.escape(s)}(?!\w)" for s in ordered]
         _secret_pattern = re.compile("|".join(parts))
+
+
+def _is_from_bytes(value: str) -> bool:
+    """Whether every surrogate in it stands for a byte, as Python reads what is not UTF-8."""
+    try:
+        value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def redact(text: str) -> str:

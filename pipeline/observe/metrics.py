@@ -92,6 +92,18 @@ def _of_engine(snapshot: EngineSnapshot) -> Iterator[Metric]:
         capacity.add_metric([queue], most)
     yield waiting
     yield capacity
+    up = _one("campipe_sink_up", "1 while it takes messages, 0 once it is broken.", 0, ("sink",))
+    missed = CounterMetricFamily("campipe_sink_messages_missed", "Messages since it broke.", labels=("sink",))
+    for sink, each in {_sink_label(each.name): each for each in snapshot.sinks}.items():
+        up.add_metric([sink], float(each.state == "open"))
+        missed.add_metric([sink], each.missed)
+    yield up
+    yield missed
+
+
+def _sink_label(name: str) -> str:
+    """Without the address, which is chosen anew at each start when its port is 0."""
+    return "publish" if name.startswith("publish ") else name
 
 
 def _of_cameras(snapshot: EngineSnapshot) -> Iterator[Metric]:
@@ -101,9 +113,13 @@ def _of_cameras(snapshot: EngineSnapshot) -> Iterator[Metric]:
     dropped = CounterMetricFamily("campipe_frames_dropped", "Frames dropped, by cause.", labels=(*of, "cause"))
     errors = CounterMetricFamily("campipe_decode_errors", "Packets that could not be decoded.", labels=of)
     damaged = CounterMetricFamily("campipe_frames_corrupt", "Frames with damage.", labels=of)
+    skipped = CounterMetricFamily(
+        "campipe_packets_skipped", "Packets left out undecoded: the camera sends more than is decoded.", labels=of
+    )
     epochs = CounterMetricFamily("campipe_stream_starts", "Starts of the stream: 1 and each reconnect.", labels=of)
     flight = _one("campipe_frames_in_flight", "Frames under way.", 0, of)
-    age = _one("campipe_frame_age_seconds", "Arrival to published, of the newest frame.", 0, of)
+    age = _one("campipe_frame_age_seconds", "Arrival to published, of the newest published frame.", 0, of)
+    since = _one("campipe_since_published_seconds", "Since a frame was published; while it should stream.", 0, of)
     rate = _one("campipe_frames_per_second", "Published, over the last seconds.", 0, of)
     found = _one("campipe_objects", "Objects in the newest frame.", 0, of)
     for camera in snapshot.cameras:
@@ -114,12 +130,15 @@ def _of_cameras(snapshot: EngineSnapshot) -> Iterator[Metric]:
             dropped.add_metric([camera.name, cause], count)
         errors.add_metric(name, camera.decode_errors)
         damaged.add_metric(name, camera.corrupt)
+        skipped.add_metric(name, camera.skipped)
         epochs.add_metric(name, camera.epoch + 1)
         flight.add_metric(name, camera.in_flight)
         age.add_metric(name, camera.age_ms / 1000)
+        if camera.since_published_s is not None:
+            since.add_metric(name, camera.since_published_s)
         rate.add_metric(name, camera.fps_out)
         found.add_metric(name, camera.objects)
-    yield from (decoded, published, dropped, errors, damaged, epochs, flight, age, rate, found)
+    yield from (decoded, published, dropped, errors, damaged, skipped, epochs, flight, age, since, rate, found)
     yield _states(
         "campipe_camera_state",
         "1 for the present state of the camera.",

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class CameraSnapshot:
-    """One camera now. Rates: frames per second over the last seconds; ``age_ms``: decoded to published, the newest."""
+    """One camera now. Rates: frames per second over the last seconds; ``age_ms``: arrival to published, the newest.
+
+    ``skipped``: packets left out undecoded because decoding could not keep up, in no ledger; ``skips``: so of late.
+    ``since_published_s``: since its last frame was published, or since it is watched if there was none yet; None of one
+    that is paused, has ended or failed. ``overdue_s``: for so long none was published though frames came, or though one
+    should have come by its sampling.
+    """
 
     name: str
     state: str  # starting | streaming | ended | failed | restarting, and of live cameras every LinkState
@@ -25,6 +31,10 @@ class CameraSnapshot:
     epoch: int = 0
     decode_errors: int = 0
     corrupt: int = 0
+    skipped: int = 0
+    skips: bool = False
+    since_published_s: float | None = None
+    overdue_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,16 @@ class WorkerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkSnapshot:
+    """One sink now. ``why`` it broke; ``missed``: messages that came since then."""
+
+    name: str  # publish tcp://127.0.0.1:5600, jsonl out.jsonl
+    state: str  # open | broken
+    why: str = ""
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """The whole engine now. ``queues``: name → (waiting, capacity)."""
 
@@ -63,3 +83,4 @@ class EngineSnapshot:
     lost_messages: int = 0
     stopping: bool = False
     latencies: tuple[LatencySnapshot, ...] = ()
+    sinks: tuple[SinkSnapshot, ...] = ()

@@ -138,6 +138,8 @@ def _cameras(report: RunReport) -> list[str]:
             parts.append(plural(camera.decode_errors, "decode error"))
         if camera.corrupt:
             parts.append(plural(camera.corrupt, "damaged frame"))
+        if camera.skipped:
+            parts.append(f"{plural(camera.skipped, 'picture')} left out undecoded")
         lines.append(f"{_short(name)}: {printable(' · '.join(parts))}")
     return lines
 

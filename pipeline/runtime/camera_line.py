@@ -62,6 +62,7 @@ class CameraLine:
         self.link: LinkChanged | None = None  # how a live camera is connected, as last told
         self.decode_errors = 0
         self.corrupt = 0
+        self.skipped = 0  # packets that were left out undecoded; in no ledger
         self.objects = 0
         self.newest_objects = 0
         self.newest_age_ms = 0.0
@@ -127,10 +128,11 @@ class CameraLine:
         """Where a (new) decode worker goes on."""
         if self.spec.network and self.started is not None:
             # what a camera sent while nobody read is gone, so its stream starts anew: a new epoch
-            return Begin(self.epoch + 1, 0, self.ledger.decoded, self.ledger.entry().dropped.get("sampling", 0))
+            sampled_out = self.ledger.entry().dropped.get("sampling", 0)
+            return Begin(self.epoch + 1, 0, self.ledger.decoded, sampled_out, skipped=self.skipped)
         read = self.ledger.decoded - self._decoded_before if self._sampling_changed else -1
         sampled_out = self.ledger.entry().dropped.get("sampling", 0)
-        return Begin(self.epoch, self.next_seq, self.ledger.decoded, sampled_out, read=read)
+        return Begin(self.epoch, self.next_seq, self.ledger.decoded, sampled_out, read=read, skipped=self.skipped)
 
     def _begin_epoch(self, epoch: int) -> None:
         self.epoch, self.next_seq = epoch, 0
@@ -149,6 +151,7 @@ class CameraLine:
         self.epoch, self.next_seq = ready.epoch, ready.seq + 1
         frame = Frame(ready, arrived_ns)
         self.ledger.admitted(ready.decoded, ready.sampled_out)
+        self.skipped = max(self.skipped, ready.skipped)
         self.order.admit(frame)
         if isinstance(ready, FrameReady):
             self._newest_settings = ready.settings
@@ -202,6 +205,7 @@ class CameraLine:
         if self.end is not None:
             return
         self.ledger.totals(message.decoded, message.sampled_out)
+        self.skipped = max(self.skipped, message.skipped)
         if self.hold in {"paused", "restarting"} and message.cause == "stopped":
             return  # it goes on: a recording within this epoch (its errors are counted then), a live one with the next
         self.decode_errors += message.decode_errors
@@ -243,7 +247,7 @@ class CameraLine:
         self._begin_epoch(past.epoch + 1)
         self.settings = past.settings + 1
         self.kept = {self.settings: self.spec}
-        self.decode_errors, self.corrupt = past.decode_errors, past.corrupt
+        self.decode_errors, self.corrupt, self.skipped = past.decode_errors, past.corrupt, past.skipped
         self.objects, self.frames_with_objects = past.objects, past.frames_with_objects
         self.cut_before, self.cut_after = past.cut_before, past.cut_after
         self._past_classes = Counter(past.classes)

@@ -6,8 +6,8 @@ from pipeline.graph import build
 from pipeline.plan import RunPlan
 from pipeline.runtime.policy import RestartPolicy
 from pipeline.runtime.rings import Rings
-from pipeline.runtime.supervisor import WorkerProcess
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, Work
+from pipeline.runtime.worker_process import WorkerProcess
 from pipeline.transport.arena import SharedRing
 from stages.camera import CameraSpec
 from stages.model import ModelSpec

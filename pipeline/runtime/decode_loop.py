@@ -22,13 +22,13 @@ TELL_EVERY_NS = 30_000_000_000
 class Behind:
     """Says so, not too often, when a camera sends more than this machine decodes."""
 
-    def __init__(self, camera: str) -> None:
+    def __init__(self, camera: str, told: int = 0) -> None:
         self._camera = camera
-        self._told = 0
+        self._told = told
         self._next_ns = 0
 
     def look(self, skipped: int, now_ns: int) -> None:
-        """``skipped``: pictures of the present connection that were left out."""
+        """``skipped``: pictures that were left out so far."""
         if skipped < self._told:
             self._told = 0
         if skipped == self._told or now_ns < self._next_ns:
@@ -56,7 +56,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
     begin = channel.receive(BEGIN_TIMEOUT_MS)
     if not isinstance(begin, Begin):
         return
-    resume = ResumePoint(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out, begin.read)
+    resume = ResumePoint(begin.epoch, begin.next_seq, begin.decoded, begin.sampled_out, begin.read, begin.skipped)
     stage = stage_of(
         work.camera,
         work.model,
@@ -68,7 +68,7 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
         delay_ms=begin.delay_ms,
     )
     meter = Meter(channel)
-    behind = Behind(work.camera.name)
+    behind = Behind(work.camera.name, begin.skipped)
     heap = Heap()
     heap.keep_in_one()
     poller = zmq.Poller()

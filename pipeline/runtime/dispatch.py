@@ -8,13 +8,14 @@ What a frame passes through; it is held here until it has left, so that the deat
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from pipeline.observe.latency import Histogram
 from pipeline.plan import OUTBOUND_LIMIT, RunPlan
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.cameras import Cameras, decode_worker
+from pipeline.runtime.deadline import WorkDeadline
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
 from pipeline.runtime.outbound import Outbound
 from pipeline.runtime.suspicion import given_up
@@ -52,6 +53,7 @@ class Dispatcher:
         self._batcher: Batcher[Frame] = Batcher()
         self._free_outputs = {name: list(range(count)) for name, count in plan.output_slots.items()}
         self._tasks: deque[Task] = deque()
+        self._deadlines: defaultdict[str, WorkDeadline] = defaultdict(WorkDeadline)  # by worker
         self._ids = 0
         self.gates_open = False
         self._models = deque(model.name for model in plan.models)
@@ -185,6 +187,7 @@ class Dispatcher:
         line.lonely = False
         if self.on_batch is not None:
             self.on_batch(worker, len(batch.frames), message)
+        self._deadlines[worker].took(message.finished_at_ns - batch.given_ns)
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}
         again: list[Frame] = []
@@ -215,6 +218,7 @@ class Dispatcher:
         if line is None or task is None:
             return
         line.lonely = False
+        self._deadlines[worker].took(message.finished_at_ns - task.given_ns)
         frames = dict(task.rows)
         for objects in message.objects:
             frame = frames.pop(objects.index, None)
@@ -336,14 +340,19 @@ class Dispatcher:
         lines = [worker for worker in self.workers.values() if worker.kind == kind and worker.room > 0]
         return max(lines, key=lambda worker: worker.room, default=None)
 
-    def overdue(self, before_ns: int) -> list[str]:
-        """Workers that hold work which was given to them before that moment."""
-        return [
-            worker.name
-            for worker in self.workers.values()
-            if any(batch.given_ns < before_ns for batch in worker.batches.values())
-            or any(task.given_ns < before_ns for task in worker.tasks.values())
-        ]
+    def overdue(self, now_ns: int, ceiling_ns: int, awake_since_ns: int = 0) -> list[str]:
+        """Workers that hold work for longer than theirs takes; ``ceiling_ns`` at most.
+
+        Time before ``awake_since_ns`` does not count: nobody had a turn then.
+        """
+        found: list[str] = []
+        for worker in self.workers.values():
+            held: list[Batch | Task] = [*worker.batches.values(), *worker.tasks.values()]
+            if held:
+                waited_ns = now_ns - max(min(work.given_ns for work in held), awake_since_ns)
+                if waited_ns > self._deadlines[worker.name].limit_ns(ceiling_ns):
+                    found.append(worker.name)
+        return found
 
     def next_due_ns(self) -> int | None:
         """When ``pump`` should run next even if no message comes; None: only a message changes anything."""

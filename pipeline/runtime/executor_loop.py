@@ -35,7 +35,8 @@ def run_executors(
     from stages.accelerators.registry import open_device
 
     cv2.setNumThreads(1)
-    device = open_device(work.device.device, work.device.threads, work.device.options, executors=work.device.executors)
+    plan = work.device
+    device = open_device(plan.device, plan.threads, plan.options, executors=plan.executors, lanes=plan.lanes)
     device.open()
     for ring in work.frames.values():
         door.keep(ring, len(start.addresses))

@@ -26,8 +26,9 @@ from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.rings import Rings
 from pipeline.runtime.roster import RingFacts, Roster
 from pipeline.runtime.stagger import Stagger
-from pipeline.runtime.supervisor import Supervisor, WorkerProcess
-from pipeline.runtime.work import DecodeWork, NmsWork
+from pipeline.runtime.supervisor import Supervisor
+from pipeline.runtime.work import DecodeWork, ExecutorWork, NmsWork
+from pipeline.runtime.worker_process import WorkerProcess
 from pipeline.transport.arena import SharedRing, ring_bytes
 from pipeline.transport.ring_door import push
 from stages.camera import CameraSpec
@@ -250,7 +251,7 @@ class Fleet:
             return f"camera {name} is not paused"
         LOG.info("camera %s is resumed", name)
         worker = self._worker(name)
-        if worker is not None and worker.process is not None:
+        if worker is not None and worker.running:
             self._to_resume.add(name)
         else:
             self._start_again(name, now_ns)
@@ -293,6 +294,8 @@ class Fleet:
             kept = [(n, spec) for line in self._dispatcher.cameras.values() for n, spec in line.kept.items()]
             cameras = tuple((number, spec.without_secrets()) for number, spec in kept)
             worker.work = dataclasses.replace(worker.work, cameras=cameras)
+        if isinstance(worker.work, ExecutorWork):
+            worker.work = dataclasses.replace(worker.work, frames=dict(self._rings.frames))
         if worker.kind in {"executor", "nms"}:
             self._roster.started(worker.endpoints, worker.kind, self._dispatcher.cameras, self._facts())
             self._pushed = {key: names for key, names in self._pushed.items() if not key.startswith(f"{worker.name}#")}
@@ -308,19 +311,19 @@ class Fleet:
     # --- what has become possible -------------------------------------------------------------------------------------
 
     def step(self, now_ns: int) -> None:
-        """Go on with everything that had to wait."""
-        for name, what in self._changes.step():
+        """Go on with everything that had to wait. Rings that a process is just being started with stay open."""
+        for name, what in self._changes.step() if not self._supervisor.launching else ():
             worker = self._worker(name)
             if what == "removed":
                 self._rings.remove(name)
                 self._outlet.camera_removed(name)
                 self._departing.add(name)
                 self._untold = True
-            elif worker is None or worker.process is None:
+            elif worker is None or not worker.running:
                 self._succeed(name, now_ns)
         for name in list(self._departing):
             worker = self._worker(name)
-            if worker is None or worker.process is None:
+            if worker is None or not worker.running:
                 self._departing.discard(name)
                 if worker is not None:
                     self._supervisor.forget(worker)
@@ -357,7 +360,7 @@ class Fleet:
         lines = self._dispatcher.cameras
         complete = True
         for worker in self._supervisor.workers.values():
-            if worker.kind not in {"executor", "nms"} or worker.process is None:
+            if worker.kind not in {"executor", "nms"} or not worker.running:
                 continue
             refused: list[str] = []
             for endpoint in worker.greeted:

@@ -16,6 +16,7 @@ class LinkLog:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, str]] = {}
+        self._remarks: dict[str, str] = {}
 
     def note(self, message: LinkChanged) -> None:
         """Log the change, if it is one."""
@@ -23,6 +24,9 @@ class LinkLog:
             return  # what comes of it is told in a moment
         known = self._last.get(message.camera)
         news = (message.state, message.cause)
+        if message.state == "streaming" and message.detail and message.detail != self._remarks.get(message.camera):
+            self._remarks[message.camera] = message.detail
+            LOG.warning("camera %s: %s", message.camera, message.detail)
         if message.state == "streaming":
             if known is not None:
                 del self._last[message.camera]
@@ -37,3 +41,4 @@ class LinkLog:
     def keep(self, cameras: Container[str]) -> None:
         """Forget all others: they have left."""
         self._last = {name: last for name, last in self._last.items() if name in cameras}
+        self._remarks = {name: remark for name, remark in self._remarks.items() if name in cameras}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from pipeline.runtime.dispatch import Dispatcher
-from pipeline.runtime.supervisor import WorkerProcess
+from pipeline.runtime.worker_process import WorkerProcess
 from stages.messages import Refused
 
 LOG = logging.getLogger("campipe.engine")

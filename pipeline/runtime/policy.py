@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 FIRST_DELAY_NS = 0  # most deaths are single: the frames that wait should not wait longer
 STEP_DELAY_NS = 100_000_000
+NOT_STARTED_DELAY_NS = 1_000_000_000  # a machine that gave no process will not give one in the next moment
 LONGEST_DELAY_NS = 5_000_000_000
 
 
@@ -29,3 +30,8 @@ class RestartPolicy:
         if count == 1:
             return FIRST_DELAY_NS
         return min(LONGEST_DELAY_NS, STEP_DELAY_NS << (count - 2))
+
+    def not_started(self, now_ns: int) -> int | None:
+        """Note that no process could be had; as ``died``, but never at once."""
+        delay_ns = self.died(now_ns)
+        return None if delay_ns is None else max(delay_ns, NOT_STARTED_DELAY_NS)

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 
 _starting = threading.RLock()
+# Thread pools of numeric libraries would multiply with the workers; each worker is one thread by design.
+WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+TRACKER_VARIABLE = "CAMPIPE_RESOURCE_TRACKER"  # tells the forkserver the tracker's number
+STOP_S = 1.5  # for a forkserver that is asked to leave; longer than it waits for its children
 
 
 @contextlib.contextmanager
@@ -51,6 +55,22 @@ def environment(settings: dict[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
+def worker_environment() -> dict[str, str]:
+    """Variables of processes that are started in ``starting_processes``."""
+    return {
+        **WORKER_ENVIRONMENT,
+        TRACKER_VARIABLE: str(getattr(resource_tracker._resource_tracker, "_pid", None) or ""),
+    }
+
+
+def let_forkserver_go() -> None:
+    """In a worker: do not keep the forkserver alive, which otherwise leaves only after all its children."""
+    descriptor = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
+    if descriptor is not None:
+        forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
+        os.close(descriptor)
+
+
 class RunForkServer:
     """Whose the forkserver is. One that runs already is the embedding program's: used, and left running.
 
@@ -86,10 +106,25 @@ def _process_settings() -> dict[str, object]:
 
 
 def stop_server(server: object) -> None:
-    """Stop one of multiprocessing's helper processes; there is no public way to."""
+    """Stop one of multiprocessing's helper processes; there is no public way to. One that does not leave is killed."""
     stop = getattr(server, "_stop", None)
-    if stop is not None:
+    if stop is None:
+        return
+    pid = getattr(server, "_forkserver_pid", None)
+    late = threading.Timer(STOP_S, _kill, (pid,)) if isinstance(pid, int) else None
+    if late is not None:
+        late.start()
+    try:
         stop()
+    finally:
+        if late is not None:
+            late.cancel()
+            late.join()
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def stop_forkserver() -> None:

@@ -11,95 +11,35 @@ import multiprocessing
 import os
 import select
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from multiprocessing import forkserver
+import time
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from typing import Final
 
 from pipeline.observe import logs
+from pipeline.runtime.launching import Launched, Launcher
 from pipeline.runtime.policy import RestartPolicy
-from pipeline.runtime.starting import RunForkServer, environment, starting_processes, stop_server
-from pipeline.runtime.work import Work, WorkerStart
-from pipeline.runtime.worker import main as worker_main
-from stages.messages import WorkerStats
+from pipeline.runtime.starting import RunForkServer
+from pipeline.runtime.work import WorkerStart
+from pipeline.runtime.worker_process import WorkerProcess
 
-PRELOAD = ["pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"]
-# Thread pools of numeric libraries would multiply with the workers; each worker is one thread by design.
-WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-LEAVE_NS = 3_000_000_000  # for a worker that was told to leave
-KILLED_WITHIN_S = 5.0  # SIGKILL is quick unless the process waits for a device in the kernel
-CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-
-
-@dataclass(slots=True)
-class WorkerProcess:
-    """One worker over all its incarnations."""
-
-    name: str
-    kind: str  # decode | executor | nms
-    endpoints: tuple[str, ...]
-    work: Work
-    policy: RestartPolicy
-    spawned: bool  # spawn instead of forkserver
-    number: int = 0  # unlike any other's of this run
-    wanted: bool = True  # False: it was told to leave and is not started again
-    leave_by_ns: int = 0  # when one that is not wanted is killed
-    state: str = "starting"  # starting | ready | restarting | refused | failed | gone
-    incarnation: int = 0
-    process: BaseProcess | None = None
-    pid: int = 0
-    greeted: set[str] = field(default_factory=set)  # endpoints that said Hello with the right token
-    ready: set[str] = field(default_factory=set)
-    pid_descriptor: int = -1
-    restart_at_ns: int = 0
-    started_ns: int = 0
-    heard_ns: dict[str, int] = field(default_factory=dict)  # by endpoint
-    deaths: int = 0
-    killed_for_hang: bool = False
-    last_words: str = ""
-    said_goodbye: bool = False
-    stats: dict[str, WorkerStats] = field(default_factory=dict)
-    past_cpu_ns: int = 0
-    past_busy_ns: int = 0
-    past_items: int = 0
-    largest_private_bytes: int = 0
-
-    def address(self, endpoint: str) -> str:
-        """Address of this incarnation on the engine's socket."""
-        return f"{endpoint}#{self.incarnation}"
-
-    @property
-    def cpu_ns(self) -> int:
-        """CPU time of all incarnations."""
-        return self.past_cpu_ns + sum(stats.cpu_ns for stats in self.stats.values())
-
-    @property
-    def busy_ns(self) -> int:
-        """Busy time of all incarnations and threads."""
-        return self.past_busy_ns + sum(stats.busy_ns for stats in self.stats.values())
-
-    @property
-    def items(self) -> int:
-        """Frames worked on by all incarnations."""
-        return self.past_items + sum(stats.items for stats in self.stats.values())
-
-    @property
-    def private_bytes(self) -> int:
-        """Private memory of the present incarnation."""
-        return max((stats.private_bytes for stats in self.stats.values()), default=0)
-
-    def settle_stats(self) -> None:
-        """Add the counters of an incarnation that is over to the past."""
-        self.largest_private_bytes = max(self.largest_private_bytes, self.private_bytes)
-        self.past_cpu_ns, self.past_busy_ns, self.past_items = self.cpu_ns, self.busy_ns, self.items
-        self.stats.clear()
+PRELOAD: Final = [
+    "pipeline.runtime.forkserver_tie",
+    *("pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"),
+]
+LEAVE_NS: Final = 3_000_000_000  # for a worker that was told to leave
+KILLED_WITHIN_NS: Final = 5_000_000_000  # SIGKILL is quick unless the process waits for a device in the kernel
+EXIT_CODE_WITHIN_NS: Final = 1_000_000_000  # the forkserver tells it, which may be stopped
+LOOK_NS: Final = 5_000_000  # whether an end is complete
+AWAKE_NS: Final = 1_000_000_000  # a loop that did nothing for so long was stopped, or its machine was
+CRASH_SIGNALS: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
 class Supervisor:
     """All workers of a run. Calls ``on_lost(worker, why, blame)`` when one died, ``on_given_up(worker, why)`` for good,
     ``on_gone(worker)`` when one left in order, ``on_start(worker)`` before each start: it may renew the worker's work.
+    Calls ``wake`` from a thread when ``attend`` has something to do. No method waits, but for ``close``.
 
     ``phase``: *running*; *draining*: a decode worker that dies is not started again; *leaving*: none is.
     """
@@ -117,6 +57,7 @@ class Supervisor:
         on_given_up: Callable[[WorkerProcess, str], None],
         on_gone: Callable[[WorkerProcess], None],
         on_start: Callable[[WorkerProcess], None],
+        wake: Callable[[], None],
     ) -> None:
         self.workers: dict[str, WorkerProcess] = {}
         self.departed: dict[str, WorkerProcess] = {}  # by kind: what those did that were forgotten
@@ -135,8 +76,9 @@ class Supervisor:
         self._needed = needed
         self._on_lost = on_lost
         self._on_given_up = on_given_up
-        self._forkserver: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._spawn: SpawnContext = multiprocessing.get_context("spawn")
+        self._launcher = Launcher(start_ns, wake)
+        self._ending: list[WorkerProcess] = []
+        self.awake_since_ns = 0  # since when this loop has had its turns without a long pause
         self._parent_read: Connection | None = None
         self._parent_write: Connection | None = None
         self._server: RunForkServer | None = None
@@ -148,7 +90,8 @@ class Supervisor:
         self._parent_read, self._parent_write = multiprocessing.Pipe(duplex=False)
         self._server = RunForkServer(self._run_folder)
         self._server.open()
-        self._forkserver.set_forkserver_preload(PRELOAD)
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
+        self._launcher.open()
 
     def add(self, worker: WorkerProcess, now_ns: int) -> None:
         """Take a worker on and start it."""
@@ -166,11 +109,11 @@ class Supervisor:
         """The worker is not wanted any more; True when it listens, and is to be told to stop."""
         worker.wanted = False
         worker.leave_by_ns = now_ns + LEAVE_NS
-        if worker.process is None:
+        if not worker.running:
             worker.state = "gone"
             return False
         if worker.state == "starting":
-            worker.process.kill()  # it holds nothing, and may not listen yet
+            self._signal(worker, signal.SIGKILL)  # it holds nothing, and may not listen yet
             return False
         return True
 
@@ -182,17 +125,12 @@ class Supervisor:
 
     def forget(self, worker: WorkerProcess) -> None:
         """Drop a worker that has left for good; what it did is still counted."""
-        worker.settle_stats()
         total = self.departed.get(worker.kind)
         if total is None:
             total = WorkerProcess(f"{worker.kind}/departed", worker.kind, (), worker.work, worker.policy, False)
             total.state = "departed"
             self.departed[worker.kind] = total
-        total.past_cpu_ns += worker.past_cpu_ns
-        total.past_busy_ns += worker.past_busy_ns
-        total.past_items += worker.past_items
-        total.deaths += worker.deaths
-        total.largest_private_bytes = max(total.largest_private_bytes, worker.largest_private_bytes)
+        total.absorb(worker)
         self.workers.pop(worker.name, None)
         for endpoint in worker.endpoints:
             self.by_endpoint.pop(endpoint, None)
@@ -200,14 +138,7 @@ class Supervisor:
 
     def _start(self, worker: WorkerProcess, now_ns: int) -> None:
         self._on_start(worker)
-        worker.incarnation += 1
-        worker.state = "starting"
-        worker.ready.clear()
-        worker.greeted.clear()
-        worker.last_words = ""
-        worker.killed_for_hang = worker.said_goodbye = False
-        worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
-        worker.started_ns = now_ns
+        worker.begin_incarnation(now_ns)
         addresses = tuple(worker.address(endpoint) for endpoint in worker.endpoints)
         assert self._parent_read is not None
         start = WorkerStart(
@@ -221,53 +152,91 @@ class Supervisor:
             worker.work,
             logs.settings(),
         )
-        context = self._spawn if worker.spawned else self._forkserver
-        for attempt in (1, 2):
-            process = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
-            try:
-                with starting_processes(), environment(WORKER_ENVIRONMENT):
-                    process.start()
-                break
-            except (EOFError, OSError) as error:
-                if attempt == 1 and isinstance(error, EOFError | ConnectionError | FileNotFoundError):
-                    with contextlib.suppress(OSError):
-                        stop_server(forkserver._forkserver)  # it died just now; the next start makes a new one
-                    continue
-                worker.state = "failed"
-                self._on_given_up(worker, f"{worker.name} can't be started: {error or type(error).__name__}")
-                return
-        worker.process = process
-        worker.pid = process.pid or 0
-        with contextlib.suppress(OSError):  # it is dead already, or the kernel is older than 5.3
-            worker.pid_descriptor = os.pidfd_open(worker.pid)
+        self._launcher.ask(worker, start)
+
+    @property
+    def launching(self) -> bool:
+        """Whether a process is being started: what it is given must not be closed meanwhile."""
+        return any(worker.launching for worker in self.workers.values())
+
+    def _launched(self, launched: Launched, now_ns: int) -> None:
+        worker = launched.worker
+        worker.launching = False
         self.changes += 1
+        if launched.process is None:
+            self._not_started(worker, launched.error, now_ns)
+            return
+        worker.process, worker.pid_descriptor = launched.process, launched.pid_descriptor
+        worker.pid = launched.process.pid or 0
+        if not worker.greeted:
+            worker.hear(now_ns)
+        if self.phase == "leaving" or not worker.wanted:
+            self._signal(worker, signal.SIGKILL)
+
+    def _not_started(self, worker: WorkerProcess, error: str, now_ns: int) -> None:
+        """The machine would not give a process: want of memory or of numbers passes, so it is asked again."""
+        if self.phase == "leaving" or not worker.wanted or not self._needed(worker):
+            worker.state = "gone"
+            self._on_gone(worker)
+            return
+        self._plan(worker, f"{worker.name} can't be started: {error}", worker.policy.not_started(now_ns), now_ns)
+
+    def _plan(self, worker: WorkerProcess, why: str, delay_ns: int | None, now_ns: int, *, blame: bool = False) -> None:
+        worker.state = "failed" if delay_ns is None else "restarting"
+        worker.restart_at_ns = now_ns + (delay_ns or 0)
+        self._on_lost(worker, why, blame)
+        if delay_ns is None:
+            self._on_given_up(worker, f"{why}; its budget of restarts is spent")
 
     @property
     def sentinels(self) -> dict[int, WorkerProcess]:
-        """Descriptors that become readable when a worker dies; another set each time that ``changes`` grows."""
-        return {w.process.sentinel: w for w in self.workers.values() if w.process is not None}
+        """Descriptors that become readable when a worker dies; another set each time that ``changes`` grows.
+
+        The process's own tells its death alone; that from the forkserver tells the death of either, and only while the
+        forkserver has its turns.
+        """
+        found = {w.process.sentinel: w for w in self.workers.values() if w.process is not None and not w.ending_ns}
+        return found | {w.pid_descriptor: w for w in found.values() if w.pid_descriptor >= 0}
+
+    def attend(self, readable: Iterable[WorkerProcess], now_ns: int) -> list[WorkerProcess]:
+        """Take in processes that were started, and those of workers whose sentinels are ``readable``.
+
+        Gives the workers that are to be ``buried``: their process is really gone, so that no other can be given its
+        slots while it writes there; and how it ended is known, or will not be told any more.
+        """
+        for launched in self._launcher.take():
+            self._launched(launched, now_ns)
+        for worker in readable:
+            self._ends(worker, now_ns)
+        dead = [worker for worker in self._ending if self._is_over(worker, now_ns)]
+        if dead:
+            self._ending = [worker for worker in self._ending if worker not in dead]
+        return dead
+
+    def _ends(self, worker: WorkerProcess, now_ns: int) -> None:
+        if worker.process is not None and not worker.ending_ns:
+            worker.ending_ns = now_ns
+            self._ending.append(worker)
+            self._signal(worker, signal.SIGKILL)  # it may be the forkserver that has died, and not the worker
+            self.changes += 1
 
     @staticmethod
-    def _make_sure(worker: WorkerProcess) -> None:
-        """See to it that the process is really gone before its slots are given to another.
-
-        The sentinel of a worker from the forkserver tells the death of either of them.
-        """
-        descriptor, worker.pid_descriptor = worker.pid_descriptor, -1
-        if descriptor < 0:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            gone = select.poll()
-            gone.register(descriptor, select.POLLIN)
-            gone.poll(int(KILLED_WITHIN_S * 1000))
-        os.close(descriptor)
+    def _is_over(worker: WorkerProcess, now_ns: int) -> bool:
+        assert worker.process is not None
+        waited_ns = now_ns - worker.ending_ns
+        if waited_ns > KILLED_WITHIN_NS:
+            return True  # it is in the kernel, with a SIGKILL to come: it never gets to touch its memory again
+        if worker.pid_descriptor < 0:
+            return worker.process.exitcode is not None
+        gone = select.poll()
+        gone.register(worker.pid_descriptor, select.POLLIN)
+        return bool(gone.poll(0)) and (worker.process.exitcode is not None or waited_ns > EXIT_CODE_WITHIN_NS)
 
     def find(self, address: str) -> tuple[WorkerProcess, str] | None:
         """The worker and endpoint that an address belongs to; None for strangers and past incarnations."""
         endpoint, _, incarnation = address.rpartition("#")
         worker = self.by_endpoint.get(endpoint)
-        if worker is None or worker.process is None or incarnation != str(worker.incarnation):
+        if worker is None or not worker.running or incarnation != str(worker.incarnation):
             return None
         return worker, endpoint
 
@@ -277,8 +246,7 @@ class Supervisor:
         if process is None:
             return
         self.changes += 1
-        self._make_sure(worker)
-        exit_code = self._reap(process)
+        exit_code = self._reap(worker, process)
         worker.settle_stats()
         if worker.state == "refused":
             self._on_gone(worker)
@@ -288,7 +256,7 @@ class Supervisor:
             self._on_gone(worker)
             return
         worker.deaths += 1
-        crashed = exit_code < 0 and -exit_code in CRASH_SIGNALS
+        crashed = exit_code is not None and -exit_code in CRASH_SIGNALS
         raised = bool(worker.last_words) and not worker.last_words.startswith("DeviceFailed")
         blame = worker.state == "ready" and (crashed or raised or worker.killed_for_hang)
         why = self.why(worker, exit_code)
@@ -296,29 +264,28 @@ class Supervisor:
             worker.state = "gone"
             self._on_lost(worker, why, blame)
             return
-        delay_ns = worker.policy.died(now_ns)
-        worker.state = "failed" if delay_ns is None else "restarting"
-        worker.restart_at_ns = now_ns + (delay_ns or 0)
-        self._on_lost(worker, why, blame)
-        if delay_ns is None:
-            self._on_given_up(worker, f"{why}; its budget of restarts is spent")
+        self._plan(worker, why, worker.policy.died(now_ns), now_ns, blame=blame)
 
     @staticmethod
-    def _reap(process: BaseProcess) -> int:
-        """Its exit code; a process that can't be reaped (it waits for a device in the kernel) is left to init."""
-        process.join(KILLED_WITHIN_S)
+    def _reap(worker: WorkerProcess, process: BaseProcess) -> int | None:
+        """Its exit code. None: it is not known; one that is still there is left to init."""
+        descriptor, worker.pid_descriptor = worker.pid_descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
         exit_code = process.exitcode
         if exit_code is not None:
             process.close()
-        return exit_code or 0
+        return exit_code
 
     @staticmethod
-    def why(worker: WorkerProcess, exit_code: int) -> str:
+    def why(worker: WorkerProcess, exit_code: int | None) -> str:
         """One sentence on how a worker ended."""
         if worker.killed_for_hang:
             return f"{worker.name} was silent for too long and was killed"
         if worker.last_words:
             return f"{worker.name} failed: {worker.last_words}"
+        if exit_code is None:
+            return f"{worker.name} has ended, nobody can tell how"
         if exit_code < 0:
             with contextlib.suppress(ValueError):
                 return f"{worker.name} was ended by {signal.Signals(-exit_code).name}"
@@ -326,10 +293,13 @@ class Supervisor:
 
     def tick(self, now_ns: int) -> None:
         """Start what is due, and kill what has been silent for too long."""
+        if now_ns - self._last_tick_ns > AWAKE_NS:
+            self.awake_since_ns = now_ns
         if now_ns - self._last_tick_ns > self.hang_ns // 4:
             for worker in self.workers.values():  # we ourselves were stopped or asleep: nobody could be heard
                 worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
         self._last_tick_ns = now_ns
+        self._launcher.look(now_ns)
         if self.phase == "leaving":
             return
         for worker in self.workers.values():
@@ -340,10 +310,11 @@ class Supervisor:
                 else:
                     self._start(worker, now_ns)
             elif not worker.wanted:
-                if worker.process is not None and now_ns > worker.leave_by_ns:
-                    worker.process.kill()
+                if now_ns > worker.leave_by_ns:
+                    self._ends(worker, now_ns)
             elif (
                 worker.state == "starting"
+                and worker.process is not None
                 and (self.begun or worker.incarnation > 1)
                 and now_ns - worker.started_ns > self._start_ns
             ):
@@ -351,38 +322,60 @@ class Supervisor:
             elif worker.state == "ready" and now_ns - min(worker.heard_ns.values()) > self.hang_ns:
                 self.kill_for_hang(worker, now_ns)
 
-    @staticmethod
-    def kill_for_hang(worker: WorkerProcess, now_ns: int) -> None:
+    def kill_for_hang(self, worker: WorkerProcess, now_ns: int) -> None:
         """End a worker that gives no sign, or no result."""
-        worker.killed_for_hang = True
-        worker.heard_ns = dict.fromkeys(worker.endpoints, now_ns)
-        if worker.process is not None:
-            worker.process.kill()
+        if worker.process is not None and not worker.ending_ns:
+            worker.killed_for_hang = True
+            self._ends(worker, now_ns)
 
-    def next_due_ns(self) -> int | None:
-        """When ``tick`` has a restart to do."""
+    @staticmethod
+    def _signal(worker: WorkerProcess, signal_number: int) -> None:
+        """By its descriptor: the forkserver reaps its children, so the number of a dead one may be somebody else's."""
+        with contextlib.suppress(ProcessLookupError):
+            if worker.pid_descriptor >= 0:
+                signal.pidfd_send_signal(worker.pid_descriptor, signal_number)
+            elif worker.process is not None and worker.process.pid is not None:
+                os.kill(worker.process.pid, signal_number)
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When ``tick`` has a restart to do, or ``attend`` a death to look at."""
+        if self._ending:
+            return now_ns
         return min((w.restart_at_ns for w in self.workers.values() if w.state == "restarting"), default=None)
 
     @property
     def alive(self) -> list[WorkerProcess]:
-        """Workers that have a process."""
-        return [worker for worker in self.workers.values() if worker.process is not None]
+        """Workers that have a process, or are about to have one."""
+        return [worker for worker in self.workers.values() if worker.running]
+
+    def end_starting(self) -> None:
+        """Kill those that have not begun to listen yet; they hold nothing."""
+        for worker in self.alive:
+            if worker.state == "starting":
+                self._signal(worker, signal.SIGKILL)
 
     def end_all(self, signal_number: int) -> None:
         """Send a signal to every worker that still has a process."""
         for worker in self.alive:
-            if worker.process is not None and worker.process.pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.process.pid, signal_number)
+            self._signal(worker, signal_number)
 
     def close(self) -> None:
         """Kill what is left, reap it, let go of the pipe; may be called twice."""
-        self.end_all(signal.SIGKILL)
+        self.phase = "leaving"
+        self._launcher.close()
+        now_ns = time.monotonic_ns()
+        until_ns = now_ns + KILLED_WITHIN_NS
+        self.attend([], now_ns)
         for worker in self.alive:
+            worker.launching = False
+            self._ends(worker, now_ns)
+        for worker in self.alive:
+            assert worker.process is not None
+            while not self._is_over(worker, now_ns) and now_ns < until_ns:
+                time.sleep(LOOK_NS / 1e9)
+                now_ns = time.monotonic_ns()
             process, worker.process = worker.process, None
-            if process is not None:
-                self._make_sure(worker)
-                self._reap(process)
+            self._reap(worker, process)
         if self._server is not None:
             self._server.close()
             self._server = None

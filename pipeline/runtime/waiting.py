@@ -7,7 +7,8 @@ import os
 
 import zmq
 
-from pipeline.runtime.supervisor import Supervisor, WorkerProcess
+from pipeline.runtime.supervisor import Supervisor
+from pipeline.runtime.worker_process import WorkerProcess
 
 
 class Waiting:

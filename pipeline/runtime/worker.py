@@ -17,6 +17,8 @@ import zmq
 from pipeline.runtime.decode_loop import run_decode
 from pipeline.runtime.executor_loop import EXIT_FAILED, run_executors
 from pipeline.runtime.nms_loop import run_nms
+from pipeline.runtime.parent_death import signal_at_parents_death
+from pipeline.runtime.starting import let_forkserver_go
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
 from pipeline.transport.ring_door import RingDoor
@@ -32,6 +34,10 @@ def main(start: WorkerStart) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A parent that has ended before this is noticed all the same: the engine's end by the pipe, the forkserver's by the
+    # engine.
+    signal_at_parents_death(signal.SIGKILL)
+    let_forkserver_go()
     faulthandler.enable()
     if start.logs is not None:
         start.logs.apply()

@@ -59,9 +59,9 @@ def assert_matches_golden(
     """Raise AssertionError when ``results`` differ from the golden file at ``path``; with ``update`` write it instead.
 
     ``results``: what ``replay`` gives, or detections by camera, or detections. Objects of a frame are paired by class
-    and largest overlap; a pair may differ by ``box_tolerance_px`` in each of its four coordinates and by
-    ``score_tolerance`` in its score. Anything else is a difference: an object too many or too few, another class, a
-    frame more or less, another timestamp or size of the picture.
+    and largest overlap; a pair may differ by ``box_tolerance_px`` in each of its four coordinates (of its keypoints,
+    corners and its mask's outline too) and by ``score_tolerance`` in its score. Anything else is a difference: an
+    object too many or too few, another class, a frame more or less, another timestamp or size of the picture.
     """
     __tracebackhide__ = True
     frames = list(_frames(results))

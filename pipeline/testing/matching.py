@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pipeline.testing.details import details
 from stages.messages import DetectedObject
 
 SAME_PLACE_IOU = 0.5  # an object of another class that overlaps this much is the same thing, taken for something else
@@ -94,7 +95,7 @@ def _difference(was: DetectedObject, now: DetectedObject, box_tolerance_px: floa
     change = now.score - was.score
     if not abs(change) <= score_tolerance:
         said.append(f"score off by {abs(change):.4f} ({was.score:.4f} to {now.score:.4f})")
-    return "; ".join(said)
+    return "; ".join([*said, *details(was, now, box_tolerance_px, score_tolerance)])
 
 
 def _box(found: DetectedObject) -> str:

@@ -8,9 +8,12 @@ that dropped or blocked there would break the ledger.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import zmq
@@ -22,20 +25,52 @@ from stages.messages import InternalMessage
 _HWM = 100_000
 _SOCKET_NAME = "engine"
 _PREFIX = "campipe-"
+_RUN_FOLDER = re.compile(_PREFIX + r"\d+-[a-z0-9_]{8}")  # as mkdtemp names them: never a folder of somebody's own
 _LONGEST_IPC_PATH = 100  # sun_path holds 108 bytes
 
 
-def run_folder() -> Path:
-    """A new private folder for this run's sockets: in XDG_RUNTIME_DIR if there, else TMPDIR, else /tmp if too long.
+@contextlib.contextmanager
+def run_folder() -> Iterator[Path]:
+    """A new private folder for this run's sockets, removed afterwards: in XDG_RUNTIME_DIR, else TMPDIR, else /tmp.
 
     Workers remove it when the engine is killed. What was left by one that was killed before it had a worker is removed
-    here: the name tells the process that made it.
+    by the next run, which knows it by its lock: that is held while its process lives. The number of the process would
+    not tell: a zombie still has it, another process gets it, and in another container that shares the folder it means
+    somebody else.
     """
     for parent in _parents():
         _sweep(parent)
         with contextlib.suppress(OSError):  # not there, not writable, full: the next one
-            return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
-    raise UserError("no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")
+            folder, descriptor = _locked_folder(parent)
+            break
+    else:
+        raise UserError("no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")
+    try:
+        yield folder
+    finally:
+        remove_run_folder(folder)
+        os.close(descriptor)
+
+
+def _locked_folder(parent: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+        with contextlib.suppress(FileNotFoundError):  # swept by another run before it was locked: once more
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            if _lock(descriptor) is not False and folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """False: somebody else has it. None: this file system has no locks; what lies there is never swept."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _parents() -> list[Path]:
@@ -45,24 +80,43 @@ def _parents() -> list[Path]:
 
 
 def run_folders() -> list[Path]:
-    """Folders of this user's runs that live now."""
+    """Folders of this user's runs that live now: those that are locked."""
     found: list[Path] = []
     for parent in _parents():
         with contextlib.suppress(OSError):
             for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
-                pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-                if pid.isdecimal() and folder.stat().st_uid == os.getuid() and Path(f"/proc/{pid}").exists():
-                    found.append(folder)
+                with contextlib.suppress(OSError):  # another user's, or gone
+                    if _RUN_FOLDER.fullmatch(folder.name) and _is_in_use(folder):
+                        found.append(folder)
     return found
+
+
+def _is_in_use(folder: Path) -> bool:
+    if folder.lstat().st_uid != os.getuid():
+        return False
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return _lock(descriptor) is not True
+    finally:
+        os.close(descriptor)
 
 
 def _sweep(parent: Path) -> None:
     """Remove folders of runs whose process is gone."""
     with contextlib.suppress(OSError):
         for folder in parent.glob(f"{_PREFIX}*-*"):
-            pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
-                remove_run_folder(folder)
+            if _RUN_FOLDER.fullmatch(folder.name):
+                with contextlib.suppress(OSError):  # another user's, or gone
+                    _remove_unlocked(folder)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.getuid() and _lock(descriptor):
+            remove_run_folder(folder)
+    finally:
+        os.close(descriptor)
 
 
 def remove_run_folder(folder: Path) -> None:

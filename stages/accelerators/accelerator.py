@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -75,3 +75,11 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Unload everything and finalise; may be called twice."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A device that has something to tell of itself."""
+
+    def facts(self) -> list[str]:
+        """Lines for people about the open device and its models; those about a part are indented."""

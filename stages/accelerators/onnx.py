@@ -9,6 +9,7 @@ from typing import Any
 from stages.accelerators.fold import FoldMode, NotFolded, folded_input, folded_session, pays
 from stages.accelerators.onnx_check import disagreements, warm_up
 from stages.accelerators.onnx_lanes import OnnxLanes, OnnxModel
+from stages.accelerators.onnx_scales import with_scales
 from stages.accelerators.onnx_session import check_digest, check_file, open_session, runtime, tensor_facts
 from stages.accelerators.pixels import check_scaling
 from stages.errors import DeviceFailed, UserError
@@ -59,7 +60,8 @@ class OnnxDevice:
             session, fed = known.session, known.fed
         else:
             session = open_session(label, model.path, self._pool_threads)
-            problems = disagreements(model, tensor_facts(session.get_inputs()), tensor_facts(session.get_outputs()))
+            outputs = with_scales(tensor_facts(session.get_outputs()), model.path)
+            problems = disagreements(model, tensor_facts(session.get_inputs()), outputs)
             if problems:
                 raise UserError.of(problems)
             session, fed = self._folded(model, session, max_batch)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.accelerators.onnx_scales import scale_problems
 from stages.accelerators.onnx_session import Shape, TensorFacts, out_of_memory, quiet_run_options, reason
 from stages.accelerators.pixels import PixelWriter
 from stages.errors import DeviceFailed, UserError
@@ -32,7 +33,7 @@ def fits(declared: Shape, wanted: Sequence[int | None]) -> bool:
 
 def disagreements(model: ModelSpec, inputs: Sequence[TensorFacts], outputs: Sequence[TensorFacts]) -> list[str]:
     """Where the file contradicts the description; each a sentence with its remedy. Empty: none."""
-    return [*_input_problems(model, inputs), *_output_problems(model, outputs)]
+    return [*_input_problems(model, inputs), *_output_problems(model, outputs), *scale_problems(model, outputs)]
 
 
 def _input_problems(model: ModelSpec, inputs: Sequence[TensorFacts]) -> list[str]:
@@ -99,9 +100,11 @@ def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:
 
     The runs are real ones, over noise: what the file claims and does not keep shows here. A file whose rows depend on
     the other frames of the batch (dynamic quantisation takes one scale for all) is run frame by frame, so that what is
-    found in a frame does not depend on the company it was in.
+    found in a frame does not depend on the company it was in. So is a file that claims any batch but has 1 built in.
+    Both with a warning.
 
-    Raises UserError when a run fails, gives another shape than described, or numbers that its layout can't have.
+    Raises UserError when a run of the smallest batch fails, gives another shape than described, or numbers that its
+    layout can't have.
     """
     writer = PixelWriter(model)
     noise = np.random.default_rng(0).integers(0, 256, (2, *writer.frame_shape), np.uint8)
@@ -124,7 +127,11 @@ def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:
     if largest == smallest:
         return model.fixed_batch
     alternating = [row % 2 for row in range(largest)]
-    together = run(alternating)
+    try:
+        together = run(alternating)
+    except UserError as error:
+        log.warning("%s; it is run frame by frame", error.problems[0])
+        return 1
     for row, index in enumerate(alternating):
         if not all(np.array_equal(t[row], s[0], equal_nan=True) for t, s in zip(together, single[index], strict=True)):
             log.warning(
@@ -139,7 +146,7 @@ def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:
 def _run(model: ModelSpec, session: Any, name: str, batch: NDArray[Any]) -> list[NDArray[Any]]:
     size = len(batch)
     many = size > 1 and model.fixed_batch is None
-    remedy = "set `batch: 1`: the file claims any batch size but has 1 built in" if many else "export the model again"
+    remedy = "the file claims any batch size but has 1 built in: set `batch: 1`" if many else "export the model again"
     try:
         outputs = session.run([t.name for t in model.outputs], {name: batch}, quiet_run_options())
     except Exception as error:  # its exceptions have no public base class

@@ -34,11 +34,16 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """An input or output as the file declares it; ``shape`` with the batch dimension, None for what is left open."""
+    """An input or output as the file declares it; ``shape`` with the batch dimension, None for what is left open.
+
+    ``scale``, ``zero_point``: of an output of codes, where the file tells (see ``onnx_scales``).
+    """
 
     name: str
     dtype: str  # a numpy name, or ONNX Runtime's own for what numpy lacks
     shape: Shape
+    scale: float | None = None
+    zero_point: int = 0
 
 
 def runtime() -> Any:

@@ -5,12 +5,13 @@ Call it in a process of its own: it loads ONNX Runtime and the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stages.accelerators.onnx_check import shape_text
+from stages.accelerators.onnx_scales import with_scales
 from stages.accelerators.onnx_session import TensorFacts, open_session, quiet_run_options, reason, tensor_facts
 from stages.errors import UserError
 from stages.model import TensorSpec
@@ -18,12 +19,16 @@ from stages.model import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a file takes and gives. ``batch``: the number of frames it has built in; None: any number."""
+    """What a file takes and gives. ``batch``: the number of frames it has built in; None: any number.
+
+    ``claims_any``: it says that it takes any number, and does not keep that: ``batch`` is 1.
+    """
 
     path: str
     inputs: tuple[TensorFacts, ...]
     outputs: tuple[TensorFacts, ...]
     batch: int | None
+    claims_any: bool = False
 
     def output_specs(self) -> tuple[TensorSpec, ...]:
         """The outputs for one frame. Raises UserError when the file leaves a size open."""
@@ -35,7 +40,9 @@ class ModelFacts:
         ]
         if problems:
             raise UserError.of(problems)
-        return tuple(TensorSpec(t.name, tuple(n for n in t.shape[1:] if n), t.dtype) for t in self.outputs)
+        return tuple(
+            TensorSpec(t.name, tuple(n for n in t.shape[1:] if n), t.dtype, t.scale, t.zero_point) for t in self.outputs
+        )
 
 
 def describe(path: str, *, width: int | None = None, height: int | None = None) -> ModelFacts:
@@ -47,7 +54,7 @@ def describe(path: str, *, width: int | None = None, height: int | None = None) 
     """
     session = open_session("model", path, 1)
     inputs = tensor_facts(session.get_inputs())
-    outputs = tensor_facts(session.get_outputs())
+    outputs = with_scales(tensor_facts(session.get_outputs()), path)
     batch = inputs[0].shape[0] if len(inputs) == 1 and inputs[0].shape else None
     shape = _frame_shape(inputs, width, height)
     if shape is None:
@@ -59,14 +66,16 @@ def describe(path: str, *, width: int | None = None, height: int | None = None) 
             "correct the size of its input, or export the model again"
         ) from first
     found = tuple(
-        TensorFacts(t.name, str(array.dtype), (t.shape[0] if t.shape else batch, *array.shape[1:]))
+        replace(t, dtype=str(array.dtype), shape=(t.shape[0] if t.shape else batch, *array.shape[1:]))
         for t, array in zip(outputs, first, strict=True)
     )
+    claims_any = False
     if batch is None:
         two = _run_zeros(session, inputs[0], (2, *shape))
         if isinstance(two, Exception) or any(a.shape != (2, *t.shape[1:]) for a, t in zip(two, found, strict=True)):
-            batch = 1
-    return ModelFacts(path, (TensorFacts(inputs[0].name, inputs[0].dtype, (batch, *shape)),), found, batch)
+            batch, claims_any = 1, True
+    fed = (TensorFacts(inputs[0].name, inputs[0].dtype, (batch, *shape)),)
+    return ModelFacts(path, fed, found, batch, claims_any)
 
 
 def _frame_shape(inputs: tuple[TensorFacts, ...], width: int | None, height: int | None) -> tuple[int, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -11,7 +12,8 @@ from stages.accelerators.accelerator import Device
 from stages.errors import UserError
 from stages.stage import MonotonicClock
 
-NAMES = ("cpu", "canned:0")  # as a user may write them, for messages
+NAMES = ("cpu", "ascend:0", "ascend-sim:0", "canned:0")  # as a user may write them, for messages
+INDEXED_KINDS = ("canned", "ascend", "ascend-sim")
 _INDEXED = re.compile(r"(?P<kind>[a-z-]+):(?P<index>\d{1,4})")
 
 
@@ -21,11 +23,14 @@ def open_device(
     options: Mapping[str, str],
     executors: int = 1,
     clock_ns: MonotonicClock = time.monotonic_ns,
+    *,
+    lanes: int = 2,
 ) -> Device:
     """The device called ``name``, not yet opened: the caller opens and closes it.
 
-    ``threads``: of the device's own runtime, per executor. ``executors``: how many LaneSets will be asked for. Raises
-    UserError for a name or an option that does not exist.
+    ``threads``: of the device's own runtime, per executor. ``executors``: how many LaneSets will be asked for,
+    ``lanes`` how many lanes each of them has: what a device reserves when it loads models; more can be asked for later.
+    Raises UserError for a name or an option that does not exist.
     """
     check_name(name)
     if threads < 1 or executors < 1:
@@ -38,6 +43,12 @@ def open_device(
         from stages.accelerators.onnx import OnnxDevice
 
         return OnnxDevice(threads, executors, clock_ns, fold_mode(options.get("fold", "auto")))
+    if name.startswith("ascend"):
+        from stages.accelerators.ascend.device import AscendDevice
+        from stages.accelerators.ascend.options import ascend_options
+
+        simulated = name.startswith("ascend-sim:") or os.environ.get("CAMPIPE_ACL") == "simulated"
+        return AscendDevice(name, ascend_options(name, options, simulated=simulated), executors, lanes, clock_ns)
     from stages.accelerators.canned import CannedDevice, canned_options
 
     return CannedDevice(canned_options(name, options), clock_ns)
@@ -47,11 +58,9 @@ def check_name(name: str) -> None:
     """Raise UserError unless there is a device of this name in this version. Imports nothing."""
     match = _INDEXED.fullmatch(name)
     kind = match["kind"] if match else name
-    if name == "cpu" or (match and kind == "canned"):
+    if name == "cpu" or (match and kind in INDEXED_KINDS):
         return
-    if kind in ("ascend", "ascend-sim"):
-        raise UserError(f"device {name}: Ascend devices are not part of this version; use `cpu`")
-    close = difflib.get_close_matches(name.lower(), (*NAMES, "canned"), 1)
-    meant = close[0].replace("canned:0", "canned").replace("canned", "canned:0") if close else ""
+    close = difflib.get_close_matches(name.lower()[:40], (*NAMES, *INDEXED_KINDS), 1)
+    meant = f"{close[0]}:0" if close and close[0] in INDEXED_KINDS else close[0] if close else ""
     hint = f"did you mean `{meant}`?" if meant else f"devices are {', '.join(f'`{n}`' for n in NAMES)}"
     raise UserError(f"device {name[:80]!r} does not exist; {hint}")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from stages.camera import CameraSpec
 
 Kind = Literal["rtsp", "http", "udp", "device"]
+NetworkKind = Literal["rtsp", "http", "udp"]  # a device needs no options of a network's
 
 _URL: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>\[[^\]/?#]*\]|[^:/?#]*)(?::(?P<port>[0-9]*))?"
@@ -25,15 +26,14 @@ MAX_RTSP_USERINFO_BYTES: Final = 127
 
 # Enough to learn what SDP and the first packets say; what was read for it is decoded too, so it delays no picture.
 # MPEG-TS has nothing like SDP: its tables come each half second at the latest, parameters with the next keyframe.
-_PROBE_US: Final[Mapping[Kind, int]] = {"rtsp": 200_000, "http": 2_000_000, "udp": 2_000_000, "device": 200_000}
+_PROBE_US: Final[Mapping[NetworkKind, int]] = {"rtsp": 200_000, "http": 2_000_000, "udp": 2_000_000}
 _UDP_BUFFER_BYTES: Final = 4 << 20  # a keyframe comes as one burst; the kernel gives what net.core.rmem_max allows
 
 # A camera (or whoever answers in its place) may not lead FFmpeg to files or to other services.
-_PROTOCOLS: Final[Mapping[Kind, str]] = {
+_PROTOCOLS: Final[Mapping[NetworkKind, str]] = {
     "rtsp": "rtsp,rtsps,rtp,srtp,tcp,udp,tls",
     "http": "http,https,tcp,tls,crypto,data,httpproxy",
     "udp": "udp,rtp",
-    "device": "file",
 }
 _TRUSTED_BY_SYSTEM: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
@@ -77,7 +77,7 @@ def address_of(camera: CameraSpec) -> Address:
     if found is None or not found["host"]:
         raise ValueError("names no host")
     scheme = found["scheme"].lower()
-    kind: Kind = "rtsp" if scheme in {"rtsp", "rtsps"} else "http" if scheme in {"http", "https"} else "udp"
+    kind: NetworkKind = "rtsp" if scheme in {"rtsp", "rtsps"} else "http" if scheme in {"http", "https"} else "udp"
     tls = scheme in {"rtsps", "https"}
     port = int(found["port"] or _PORTS.get(scheme, 0))
     host = found["host"].strip("[]")

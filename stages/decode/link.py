@@ -46,7 +46,7 @@ class Link:
         self.attempt = 0  # tries since the last picture, the present one included
         self.due_ns: int | None = due_ns  # when to connect; None: connected, being connected, or over
         self.keyframes = keyframes
-        self._doublings = 0
+        self._doublings = {False: 0, True: 0}  # of guarded causes apart: an outage before is no reason to wait for long
         self._connecting_ns = 0
         self._opened_ns: int | None = None
         self._streaming_ns: int | None = None
@@ -117,16 +117,17 @@ class Link:
             self.due_ns = None
             return None
         if self._streaming_ns is not None and now_ns - self._streaming_ns >= STEADY_NS:
-            self._doublings = 0
+            self._doublings = {False: 0, True: 0}
+        guarded = cause in GUARDED
         first_ms, longest_ms = spec.retry_first_ms, spec.retry_longest_ms
-        if cause in GUARDED:
+        if guarded:
             first_ms, longest_ms = max(first_ms, GUARDED_FIRST_MS), max(longest_ms, GUARDED_LONGEST_MS)
         most_ms = first_ms
-        for _ in range(self._doublings):
+        for _ in range(self._doublings[guarded]):
             if most_ms >= longest_ms:
                 break
             most_ms *= 2
-        self._doublings += 1
+        self._doublings[guarded] += 1
         most_ms = min(most_ms, longest_ms)
         wait_ms = max(LEAST_WAIT_MS, round(most_ms * (0.5 + 0.5 * min(max(self._draw(), 0.0), 1.0))))
         self.state = "reconnecting"

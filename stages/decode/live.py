@@ -78,7 +78,9 @@ class LiveDecode:
         self._cause: str = "first"  # why the next try is made
         start = resume or ResumePoint()
         self._tally = Tally(camera.name, start.epoch, start.next_seq, start.decoded, start.sampled_out)
+        self._skipped_before = self._tally.skipped = start.skipped  # on connections that are over
         self._started = False  # StreamStarted was told for this epoch
+        self._remark = ""  # of the source, as last told
         self._wake_up = WakeUp()
 
     # --- surface ------------------------------------------------------------------------------------------------------
@@ -197,8 +199,8 @@ class LiveDecode:
 
     @property
     def skipped(self) -> int:
-        """Packets of this connection that were left out because decoding could not keep up; in no ledger."""
-        return 0 if self._reader is None else self._reader.source.skipped
+        """Packets of this camera that were left out because decoding could not keep up; in no ledger."""
+        return self._skipped_before + (0 if self._reader is None else self._reader.source.skipped)
 
     def _readers(self) -> list[Reader]:
         leaving = [self._leaving[0]] if self._leaving is not None else []
@@ -209,6 +211,7 @@ class LiveDecode:
     def _connect(self, link: Link, now_ns: int) -> list[InternalMessage]:
         link.connect(now_ns)
         cause = self._cause
+        self._remark = ""
         self._reader = Reader(self._open_source(self._camera), self._camera, self._clock_ns, self._wake_up.set)
         self._reader.start()
         return [self._changed("connecting", cause, f"try {link.attempt}" if link.attempt > 1 else "", link.attempt)]
@@ -223,6 +226,9 @@ class LiveDecode:
             messages.append(self._tally.started(size, facts.fps, facts.codec, "arrival", None))
         if self._started and self._pictures_come(reader, link) and link.picture(now_ns):
             messages.append(self._changed("streaming", self._cause, "", 0))
+        if link.state == "streaming" and reader.source.remark != self._remark:
+            self._remark = reader.source.remark
+            messages.append(self._changed("streaming", self._cause, self._remark, 0))
         return messages
 
     def _tear_down(self, link: Link, reader: Reader, overdue: Overdue, now_ns: int) -> list[InternalMessage]:
@@ -256,6 +262,8 @@ class LiveDecode:
     def _lost(self, link: Link, reader: Reader, cause: str, detail: str, now_ns: int) -> list[InternalMessage]:
         """The connection, or the try, is over: end the epoch, plan the next try."""
         self._cause = cause
+        self._skipped_before += reader.source.skipped
+        self._tally.skipped = self._skipped_before
         retry_ms = link.lost(now_ns, cause)
         self._tally.count_sampled_out(reader.intake.take_passed())
         if retry_ms is None:
@@ -276,6 +284,7 @@ class LiveDecode:
     def _take_in(self, item: Arrived, now_ns: int) -> list[InternalMessage]:
         """Count one frame, give it its seq, put it into a slot; the limit ends the stream before it."""
         tally, limit = self._tally, self._camera.max_frames
+        tally.skipped = self.skipped
         left = None if limit is None else limit - tally.decoded
         if left is not None and item.passed >= left:
             tally.count_sampled_out(left)
@@ -318,6 +327,7 @@ class LiveDecode:
     def _end(self, cause: str, detail: str, reader: Reader | None = None) -> StreamEnded:
         reader = reader or self._reader
         self.done = True
+        self._tally.skipped = self.skipped
         if self._reader is not None:
             self._reader.leave()
         decode_errors = 0 if reader is None else reader.source.decode_errors

@@ -2,7 +2,7 @@
 
 A camera's timestamps are believed as long as they could be true: they say better than the arrival of packets how far
 apart pictures were taken, and networks deliver in bursts. A clock that runs 1 % fast or slow is one that could be true.
-What can't be true is judged by how much time has passed here meanwhile:
+What can't be true is judged by how much time has passed here meanwhile, step by step and over windows of 10 s:
 
 1. The first frame of an epoch is at 0, whatever it says.
 2. A step forward that is longer than the time that passed here, with some slack, is a jump of the camera's clock (it
@@ -12,6 +12,8 @@ What can't be true is judged by how much time has passed here meanwhile:
 4. A frame that repeats a timestamp, or is a little behind, comes just after the one before it; but timestamps that
    have stood still for long say nothing any more.
 5. Without a timestamp, the time that passed here is all there is.
+6. A clock that runs too fast or too slow by more than 5 % for long (``pace``) is not believed: frames are as far apart
+   as they came here, until it runs right again for half a minute.
 
 And captured UTC: the camera's own, from RTCP sender reports, unless it is absurdly far from when the data came.
 """
@@ -19,6 +21,7 @@ And captured UTC: the camera's own, from RTCP sender reports, unless it is absur
 from __future__ import annotations
 
 from stages.decode.clock import SECOND_NS, Rational
+from stages.decode.pace import Pace
 from stages.messages import ClockSource
 
 SLACK_NS = 2 * SECOND_NS  # how far behind its own clock data may come at once: a burst after a pause of the network
@@ -31,6 +34,51 @@ RTCP_EARLY_NS = SECOND_NS
 
 class LiveClock:
     """Timestamps of one epoch. ``next_ns`` is called once per frame, in presentation order."""
+
+    def __init__(self, time_base: Rational | None, nominal_ns: int) -> None:
+        self._line = _Line(time_base, nominal_ns)
+        self._pace = Pace()
+        self._shift_ns = 0  # to the camera's line, after its clock was not believed for a while
+        self._last_ns = -1
+        self._last_arrived_ns = 0
+
+    def camera_ns(self, pts: int | None) -> int | None:
+        """A timestamp of the stream in nanoseconds of the camera's clock."""
+        return self._line.camera_ns(pts)
+
+    @property
+    def believed(self) -> bool:
+        """Whether the camera's clock runs as time does, as far as is known."""
+        return self._pace.believed
+
+    @property
+    def remark(self) -> str:
+        """For people: what is wrong with the camera's clock; empty if nothing is."""
+        if self._pace.believed:
+            return ""
+        return (
+            f"its timestamps run {self._pace.rate:.2g} times as fast as time, so that of arrival is taken; check the "
+            "camera's firmware and frame rate"
+        )
+
+    def next_ns(self, pts: int | None, arrived_at_ns: int) -> int:
+        """Nanoseconds since the first frame, more than of any frame before. ``arrived_at_ns``: monotonic."""
+        line_ns = self._line.next_ns(pts, arrived_at_ns)
+        passed_ns = max(arrived_at_ns - self._last_arrived_ns, LEAST_STEP_NS)
+        before, believed = self._pace.believed, self._pace.look(arrived_at_ns, line_ns)
+        if self._last_ns < 0:
+            found_ns = line_ns
+        elif believed and before:
+            found_ns = line_ns + self._shift_ns
+        else:
+            found_ns = self._last_ns + passed_ns
+            self._shift_ns = found_ns - line_ns
+        self._last_ns, self._last_arrived_ns = found_ns, arrived_at_ns
+        return found_ns
+
+
+class _Line:
+    """The camera's own time without its jumps: rules 1 to 5."""
 
     def __init__(self, time_base: Rational | None, nominal_ns: int) -> None:
         if time_base is not None and time_base.numerator > 0 and time_base.denominator > 0:

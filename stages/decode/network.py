@@ -28,7 +28,7 @@ from stages.decode.clock import nominal_ns, told_fps
 from stages.decode.fault_words import Attempt, told
 from stages.decode.live_clock import LiveClock, captured
 from stages.decode.source import LiveFrame, SourceFacts
-from stages.decode.trust import distrust
+from stages.decode.trust import DISTRUSTS
 from stages.decode.upright import quarter_turns, upright_size
 from stages.errors import LinkFault
 from stages.messages import LinkCause
@@ -38,6 +38,7 @@ TIGHTER: Final = 0.9  # of the link's deadlines
 _NO_CLOCK: Final = frozenset({"mpjpeg", "mjpeg", "h264", "hevc", "m4v", "image2pipe", "jpeg_pipe"})
 # Formats that bring pictures as they are taken; others (HLS, recordings on a server) bring seconds of them at once.
 _AS_THEY_ARE_TAKEN: Final = _NO_CLOCK | {"rtsp", "mpegts", "video4linux2", "v4l2"}
+ARRIVALS_KEPT: Final = 64  # of packets whose pictures the decoder still holds back: 16 at most, and fields
 _PRFT: Final = struct.Struct("=qi")  # AVProducerReferenceTime: microseconds since 1970, flags
 
 
@@ -54,6 +55,7 @@ class NetworkSource:
         self.keyframes = camera.keyframes
         self.decode_errors = 0
         self.resolving = False
+        self.remark = ""
         self._container: InputContainer | None = None
         self._packets: Iterator[Packet[Any]] | None = None
         self._stream: VideoStream | None = None
@@ -62,7 +64,8 @@ class NetworkSource:
         self._clock: LiveClock | None = None
         self._rtcp_offset_ns: int | None = None  # UTC less the camera's own time
         self._key_seen = False
-        self._backlog = Backlog()
+        self._backlog = Backlog(camera.max_age_ms * 1_000_000)
+        self._arrivals: dict[int, tuple[int, int]] = {}  # timestamp -> monotonic time and UTC of its packet
         self._in_pieces = False  # it comes in pieces of seconds, not picture by picture: that is no backlog
         self._ours = self._others = self._frames = 0  # packets of the track, of other tracks, frames
 
@@ -99,7 +102,8 @@ class NetworkSource:
         verify = self._address.options.get("tls_verify") == "1"
         if fault.cause != "tls" or not verify or self._address.host is None:
             return fault
-        why = distrust(self._address.host, self._address.port, self._address.options.get("ca_file"))
+        ca_file = self._address.options.get("ca_file")
+        why = DISTRUSTS.why(self._address.host, self._address.port, ca_file, self._clock_ns())
         return fault if why is None else LinkFault("tls", f"{self._address.place} {why}")
 
     def _resolve(self) -> None:
@@ -188,19 +192,29 @@ class NetworkSource:
             return []
         self._ours += 1
         self._key_seen = self._key_seen or packet.is_keyframe
-        if not self._in_pieces and not self._backlog.decodes(arrived_at_ns, waited_ns, keyframe=packet.is_keyframe):
+        if not self._in_pieces and not self._is_decoded(packet, arrived_at_ns, waited_ns):
             return []
         if self._skipping != self.keyframes:
             self._skipping = self.keyframes
             context.skip_frame = "NONKEY" if self._skipping else "DEFAULT"
-        arrived_ns = self._wall_ns()
+        # what has waited in buffers had come before it was read
+        arrived = arrived_at_ns - self._backlog.lag_ns, self._wall_ns() - self._backlog.lag_ns
+        if packet.pts is not None:
+            self._arrivals[packet.pts] = arrived
+            if len(self._arrivals) > ARRIVALS_KEPT:
+                del self._arrivals[next(iter(self._arrivals))]
         self._note_report(packet)
         try:
             frames = context.decode(packet)
         except (FFmpegError, ValueError, MemoryError):
             self.decode_errors += 1
             return []
-        return [self._live(frame, arrived_at_ns, arrived_ns) for frame in frames]
+        return [self._live(frame, arrived_at_ns, arrived) for frame in frames]
+
+    def _is_decoded(self, packet: Packet[Any], arrived_at_ns: int, waited_ns: int) -> bool:
+        assert self._clock is not None
+        stream_ns = self._clock.camera_ns(packet.pts if packet.pts is not None else packet.dts)
+        return self._backlog.decodes(arrived_at_ns, waited_ns, stream_ns, keyframe=packet.is_keyframe)
 
     def _note_report(self, packet: Packet[Any]) -> None:
         """Learn from RTCP's sender reports how the camera's timestamps and UTC go together.
@@ -218,18 +232,28 @@ class NetworkSource:
         if len(data) >= _PRFT.size and camera_ns is not None:
             self._rtcp_offset_ns = _PRFT.unpack_from(data)[0] * 1000 - camera_ns
 
-    def _live(self, frame: VideoFrame, arrived_at_ns: int, arrived_ns: int) -> LiveFrame:
+    def _live(self, frame: VideoFrame, read_at_ns: int, arrived: tuple[int, int]) -> LiveFrame:
+        """``arrived``: monotonic time and UTC of the packet that released it, not always its own."""
         assert self._clock is not None
         self._frames += 1
         self._key_seen = self._key_seen or bool(frame.key_frame)
         pts = frame.pts if frame.pts is not None else frame.dts
         camera_ns = self._clock.camera_ns(pts)
+        if pts is not None:
+            arrived = self._arrivals.pop(pts, arrived)
+        arrived_at_ns, arrived_ns = arrived
         offset_ns = self._rtcp_offset_ns
-        rtcp_ns = None if offset_ns is None or camera_ns is None else offset_ns + camera_ns
+        pts_ns = self._clock.next_ns(pts, read_at_ns)
+        rtcp_ns = None
+        if not self._clock.believed:
+            self._backlog.distrust()
+        elif offset_ns is not None and camera_ns is not None:
+            rtcp_ns = offset_ns + camera_ns
+        self.remark = self._clock.remark
         captured_ns, clock = captured(rtcp_ns, arrived_ns)
         return LiveFrame(
             frame=frame,
-            pts_ns=self._clock.next_ns(pts, arrived_at_ns),
+            pts_ns=pts_ns,
             corrupt=frame.is_corrupt,
             whole=self._key_seen,
             arrived_at_ns=arrived_at_ns,

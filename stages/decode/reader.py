@@ -44,7 +44,7 @@ class Intake:
         self._sampler = Sampler(camera.sample_every, camera.sample_fps)
         self._drop_corrupt = camera.corrupt == "drop"
         self.first_size: tuple[int, int] | None = None  # of the first decoded picture, upright
-        self.whole_at_ns = 0  # monotonic arrival of the last picture that was whole; 0: none yet
+        self.whole_at_ns = 0  # monotonic time at which the last picture that was whole was read; 0: none yet
 
     def change(self, before: CameraSpec, after: CameraSpec) -> None:
         """Other sampling or another rule for damaged pictures, from the next frame on."""
@@ -53,7 +53,7 @@ class Intake:
             if (before.sample_every, before.sample_fps) != (after.sample_every, after.sample_fps):
                 self._sampler = Sampler(after.sample_every, after.sample_fps)
 
-    def offer(self, live: LiveFrame) -> None:
+    def offer(self, live: LiveFrame, now_ns: int) -> None:
         """Called by the reader: take the frame in, or note why not."""
         with self._lock:
             if self.first_size is None:
@@ -62,7 +62,7 @@ class Intake:
             if not live.whole:
                 item = Arrived(None, "no_keyframe", 0)
             else:
-                self.whole_at_ns = live.arrived_at_ns
+                self.whole_at_ns = now_ns
                 if live.corrupt and self._drop_corrupt:
                     item = Arrived(None, "corrupt", 0)
                 elif not self._sampler.keep(live.pts_ns):
@@ -171,7 +171,7 @@ class Reader:
             frames = source.read()
             self.data_ns = self._clock_ns()
             for live in frames:
-                intake.offer(live)
+                intake.offer(live, self.data_ns)
 
 
 def _where(error: BaseException) -> str:

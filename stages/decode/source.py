@@ -41,7 +41,7 @@ class SourceFrame:
 class LiveFrame(SourceFrame):
     """One decoded frame of a live source."""
 
-    arrived_at_ns: int = 0  # monotonic time at which its data was there
+    arrived_at_ns: int = 0  # monotonic time at which its data was there, before it waited in buffers
     captured_ns: int = 0  # UTC
     clock: ClockSource = "arrival"  # what captured_ns comes from
 
@@ -93,6 +93,10 @@ class LiveSource(Protocol):
     @property
     def resolving(self) -> bool:
         """Whether it waits for the name service, which has deadlines of its own and can't be interrupted."""
+
+    @property
+    def remark(self) -> str:
+        """For people: what is odd about this camera though pictures come; empty if nothing is."""
 
     def open(self) -> SourceFacts:
         """Connect. Sizes are 0 when they aren't known before the first picture. Raises LinkFault."""

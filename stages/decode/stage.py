@@ -31,6 +31,7 @@ class ResumePoint:
     """Where a lost stage stopped: ``epoch`` and the seq after the last one told; totals of its last message.
 
     ``read``: frames of that epoch up to its last message, where the sampling was changed in between; -1: it was not.
+    ``skipped``: packets of a live camera that were left out, in all.
     """
 
     epoch: int = 0
@@ -38,6 +39,7 @@ class ResumePoint:
     decoded: int = 0
     sampled_out: int = 0
     read: int = -1
+    skipped: int = 0
 
 
 class Decode:

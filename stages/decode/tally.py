@@ -22,6 +22,7 @@ class Tally:
         self.decoded = decoded
         self.sampled_out = sampled_out
         self.settings = 0  # number of the settings that frames are made with
+        self.skipped = 0  # packets that no frames were made of, told with each message
 
     def count_sampled_out(self, frames: int) -> None:
         """So many frames were decoded and not wanted."""
@@ -38,7 +39,7 @@ class Tally:
     def next_epoch(self) -> Tally:
         """Another one for the epoch after this, with the totals so far."""
         after = Tally(self._camera, self.epoch + 1, 0, self.decoded, self.sampled_out)
-        after.settings = self.settings
+        after.settings, after.skipped = self.settings, self.skipped
         return after
 
     def started(
@@ -88,6 +89,7 @@ class Tally:
             clock=clock,
             arrived_at_ns=arrived_at_ns,
             settings=self.settings,
+            skipped=self.skipped,
         )
 
     def dropped(self, seq: int, cause: str, detail: str = "") -> FrameDropped:
@@ -100,6 +102,7 @@ class Tally:
             sampled_out=self.sampled_out,
             cause=cause,
             detail=detail,
+            skipped=self.skipped,
         )
 
     def ended(self, cause: str, detail: str, decode_errors: int, *, last: bool) -> StreamEnded:
@@ -113,4 +116,5 @@ class Tally:
             sampled_out=self.sampled_out,
             decode_errors=decode_errors,
             last=last,
+            skipped=self.skipped,
         )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+from collections.abc import Callable
 from typing import Final
 
 TIMEOUT_S: Final = 2.0
+KEPT_NS: Final = 300_000_000_000  # a camera that is not trusted is tried again each few seconds: its answer is kept
+PLACES_KEPT: Final = 256
 
 # Codes of OpenSSL (X509_V_ERR_*), as SSLCertVerificationError.verify_code gives them.
 _WORDS: Final = {
@@ -40,3 +44,30 @@ def distrust(host: str, port: int, ca_file: str | None, timeout_s: float = TIMEO
         return _WORDS.get(error.verify_code, _OTHER)
     except (OSError, ValueError):
         return None
+
+
+class Distrusts:
+    """Answers of ``distrust``, each asked for once and kept for minutes. From any thread."""
+
+    def __init__(self, ask: Callable[[str, int, str | None], str | None] = distrust) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._answers: dict[tuple[str, int, str | None], tuple[int, str | None]] = {}
+
+    def why(self, host: str, port: int, ca_file: str | None, now_ns: int) -> str | None:
+        """See ``distrust``; ``now_ns``: monotonic."""
+        place = host, port, ca_file
+        with self._lock:
+            known = self._answers.get(place)
+        if known is not None and now_ns - known[0] < KEPT_NS:
+            return known[1]
+        answer = self._ask(host, port, ca_file)
+        with self._lock:
+            self._answers.pop(place, None)
+            if len(self._answers) >= PLACES_KEPT:
+                del self._answers[next(iter(self._answers))]
+            self._answers[place] = now_ns, answer
+        return answer
+
+
+DISTRUSTS: Final = Distrusts()  # a source lives for one try only

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from stages.errors import UserError
 from stages.model import ModelSpec
 from stages.postprocess.detect_claims import Claim
-from stages.postprocess.detect_facts import FileFacts, OutputFacts, values_of
+from stages.postprocess.detect_facts import FileFacts, OutputFacts
 from stages.postprocess.detect_rules import RULES, head_options
-from stages.postprocess.registry import LAYOUTS
+from stages.postprocess.quantised import floats_of
+from stages.postprocess.registry import LAYOUTS, checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _judged(claim: Claim, facts: FileFacts, known: int | None, whose: str) -> Cl
     if claim.layout in LAYOUTS and not claim.against:
         model = facts.spec(claim.layout, claim.classes or 1, head_options(facts, claim.layout))
         try:
-            LAYOUTS[claim.layout](model).check(model)
+            checked(LAYOUTS[claim.layout], model)
         except UserError as error:
             claim.against.append(error.problems[0])
     return claim
@@ -138,10 +139,7 @@ def contradictions(model: ModelSpec, outputs: Sequence[NDArray[Any]], metadata: 
         model.width,
         model.height,
         model.input_dtype,
-        tuple(
-            OutputFacts(t.name, t.shape, t.dtype, values_of([output]) if t.dtype in ("float32", "float16") else {})
-            for t, output in zip(model.outputs, outputs, strict=True)
-        ),
+        tuple(OutputFacts.of(t, [floats_of(t, output)]) for t, output in zip(model.outputs, outputs, strict=True)),
         metadata,
     )
     where = f"model {model.name}"

@@ -41,7 +41,7 @@ def single(facts: FileFacts, rank: int) -> OutputFacts | None:
     if len(facts.outputs) != 1:
         return None
     found = facts.outputs[0]
-    return found if len(found.shape) == rank and found.dtype in ("float32", "float16") else None
+    return found if len(found.shape) == rank and found.floats else None
 
 
 def grid_text(facts: FileFacts, anchors: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -46,12 +46,28 @@ class AxisValues:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """One output for one frame: ``shape`` without the batch axis; ``values`` by axis, empty when there was no run."""
+    """One output for one frame: ``shape`` without the batch axis; ``values`` by axis, empty when there was no run.
+
+    ``scale``, ``zero_point``: of codes, whose ``values`` are the floats that they stand for.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     values: Mapping[int, AxisValues] = field(default_factory=dict)
+    scale: float | None = None
+    zero_point: int = 0
+
+    @property
+    def floats(self) -> bool:
+        """Whether heads can read it."""
+        return self.scale is not None or self.dtype in ("float32", "float16")
+
+    @classmethod
+    def of(cls, tensor: TensorSpec, runs: Sequence[NDArray[Any]]) -> OutputFacts:
+        """Of a tensor and what it held in several runs on one frame, as floats."""
+        found = cls(tensor.name, tensor.shape, tensor.dtype, scale=tensor.scale, zero_point=tensor.zero_point)
+        return replace(found, values=values_of(runs)) if runs and found.floats else found
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class FileFacts:
             placement="center",
             layout=layout,
             labels=tuple(f"class {number}" for number in range(labels)),
-            outputs=tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.outputs),
+            outputs=tuple(TensorSpec(t.name, t.shape, t.dtype, t.scale, t.zero_point) for t in self.outputs),
             fixed_batch=None,
             confidence=0.4,
             iou=0.45,

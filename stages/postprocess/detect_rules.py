@@ -37,6 +37,7 @@ YOLOV8_POSE: Final = "yolov8_pose"
 YOLOV8_OBB: Final = "yolov8_obb"
 YOLOV5_RAW: Final = "yolov5_raw"
 CLASSIFY: Final = "classify"
+SIDES: Final = ("channels", "numbers in a row")  # in words, of axis 0 and 1
 DFL_BINS: Final = (8, 17)  # of NanoDet and PicoDet: reg_max + 1
 
 
@@ -194,7 +195,7 @@ def _rtdetr(facts: FileFacts) -> Iterator[Claim]:
 
 def _raw_maps(facts: FileFacts) -> Iterator[Claim]:
     shapes = [t.shape for t in facts.outputs]
-    if len(shapes) not in (3, 4) or any(t.dtype not in ("float32", "float16") for t in facts.outputs):
+    if len(shapes) not in (3, 4) or not all(t.floats for t in facts.outputs):
         return
     wanted = {(facts.height // stride, facts.width // stride) for stride in STRIDES_P6[: len(shapes)]}
     ways = [
@@ -248,7 +249,7 @@ def _distances(facts: FileFacts) -> Iterator[Claim]:
         if values is not None and not values.flat():
             if values.within(-SCORE_SLACK, 1 + SCORE_SLACK, classes):
                 claim.against.append("in a trial run what would be logits of distances stayed in 0..1")
-            elif max(values.high[:4]) > 1 + SCORE_SLACK or not values.within(-SCORE_SLACK, 1 + SCORE_SLACK, 0, classes):
+            elif not values.within(-SCORE_SLACK, 1 + SCORE_SLACK, 0, classes):
                 claim.against.append("in a trial run what would be its scores left 0..1")
             else:
                 claim.proof.append("in a trial run its first columns were in 0..1, those of distances were not")
@@ -270,33 +271,43 @@ def _distances_by_stride(facts: FileFacts) -> Iterator[Claim]:
             yield coco(Claim("picodet", classes, why, [f"one pair for each of {strides} strides"]))
 
 
+def _numbers_side(facts: FileFacts, shape: Sequence[int]) -> int | None:
+    """Which axis of two holds the numbers of an anchor, the other being the cells of a grid; None if neither."""
+    return next((side for side in (0, 1) if grid_text(facts, shape[1 - side])), None)
+
+
 def _masks(facts: FileFacts) -> Iterator[Claim]:
     if len(facts.outputs) != 2:
         return
     prototypes = next((t for t in facts.outputs if len(t.shape) == 3), None)
     rows = next((t for t in facts.outputs if len(t.shape) == 2), None)
-    if prototypes is None or rows is None or not (grid := grid_text(facts, rows.shape[1])):
+    if prototypes is None or rows is None or (side := _numbers_side(facts, rows.shape)) is None:
         return
-    classes = rows.shape[0] - 4 - prototypes.shape[0]
+    grid = grid_text(facts, rows.shape[1 - side])
+    classes = rows.shape[side] - 4 - prototypes.shape[0]
     if classes < 1:
         return
-    why = [f"{rows.shape[0]} channels: box, {classes} classes, {prototypes.shape[0]} coefficients of masks", grid]
+    why = [
+        f"{rows.shape[side]} {SIDES[side]}: box, {classes} classes, {prototypes.shape[0]} coefficients of masks",
+        grid,
+    ]
     claim = Claim(YOLOV8_SEG, classes, why, task="segment")
     claim.proof.append("a second output has as many prototypes of masks")
     yield claim
 
 
 def _of_task(task: str, layout: str, extra: Callable[[FileFacts, int], int]) -> Callable[[FileFacts], Iterator[Claim]]:
-    """A channels-first head with ``extra`` channels behind its classes; only claimed when the file states the task."""
+    """A head with ``extra`` numbers behind its classes, channels first or rows; only when the file states the task."""
 
     def claims(facts: FileFacts) -> Iterator[Claim]:
         found = single(facts, 2)
-        if facts.task != task or found is None or not (grid := grid_text(facts, found.shape[1])):
+        if facts.task != task or found is None or (side := _numbers_side(facts, found.shape)) is None:
             return
-        more = extra(facts, found.shape[0])
-        classes = found.shape[0] - 4 - more
+        grid = grid_text(facts, found.shape[1 - side])
+        more = extra(facts, found.shape[side])
+        classes = found.shape[side] - 4 - more
         if classes >= 1:
-            why = [f"{found.shape[0]} channels: box, {classes} classes, {more} of the {task}", grid]
+            why = [f"{found.shape[side]} {SIDES[side]}: box, {classes} classes, {more} of the {task}", grid]
             yield Claim(layout, classes, why, [f"the file's metadata says that its task is {task}"], task=task)
 
     return claims
@@ -332,9 +343,13 @@ RULES: Final = (
     Rule("yolonas", "(A, 4) and (A, C)", _two_outputs),
     Rule("nanodet", "(A, C + 4 x bins), A one per cell", _distances),
     Rule("picodet", "(a, C) and (a, 4 x bins) for each stride", _distances_by_stride),
-    Rule(YOLOV8_SEG, "(4 + C + M, A) and (M, h, w)", _masks),
-    Rule(YOLOV8_POSE, "(4 + C + K, A), task pose", _of_task("pose", YOLOV8_POSE, _key_points)),
-    Rule(YOLOV8_OBB, "(4 + C + 1, A), task obb", _of_task("obb", YOLOV8_OBB, lambda _facts, _channels: 1)),
+    Rule(YOLOV8_SEG, "(4 + C + M, A) or (A, 4 + C + M), and (M, h, w)", _masks),
+    Rule(YOLOV8_POSE, "(4 + C + K, A) or (A, 4 + C + K), task pose", _of_task("pose", YOLOV8_POSE, _key_points)),
+    Rule(
+        YOLOV8_OBB,
+        "(4 + C + 1, A) or (A, 4 + C + 1), task obb",
+        _of_task("obb", YOLOV8_OBB, lambda _facts, _channels: 1),
+    ),
     Rule(CLASSIFY, "(C)", _classification),
 )
 """Every layout that can be told, in the order that candidates are listed."""

@@ -36,9 +36,10 @@ class Head(Protocol):
         """Candidates of **one** frame, and how many more were cut by ``top_k``.
 
         ``outputs[i]`` has shape ``model.outputs[i].shape`` and dtype float16 or float32; it may be read-only and is
-        never modified. ``confidence`` is in 0..1, ``classes`` are the wanted class ids (each with a label) or None
-        for all. The rules of what passes are those of ``stages.postprocess.candidates``. Raises BadItem when the
-        values can't be of this layout.
+        never modified. In place of a quantised one stands ``Codes``, which has what is used of an array.
+        ``confidence`` is in 0..1, ``classes`` are the wanted class ids (each with a label) or None for all. The rules
+        of what passes are those of ``stages.postprocess.candidates``. Raises BadItem when the values can't be of this
+        layout.
         """
 
 
@@ -82,7 +83,7 @@ def single_output(model: ModelSpec, layout: str, rank: int) -> TensorSpec:
     if tensor.dtype not in ("float32", "float16"):
         raise UserError(
             f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-            "export the model with float outputs"
+            "export the model with float outputs, or give the output's `scale` and `zero_point`"
         )
     if len(tensor.shape) != rank or min(tensor.shape, default=0) < 1:
         raise UserError(
@@ -101,7 +102,7 @@ def float_outputs(model: ModelSpec, layout: str) -> tuple[TensorSpec, ...]:
         if tensor.dtype not in ("float32", "float16"):
             raise UserError(
                 f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-                "export the model with float outputs"
+                "export the model with float outputs, or give the output's `scale` and `zero_point`"
             )
     return model.outputs
 

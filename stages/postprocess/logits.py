@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.postprocess.codes import as_codes
+
 MARGIN = 0.01  # logits; float32's own error is a thousandth of it
 
 
@@ -48,6 +50,9 @@ def floor_of(confidence: float) -> float:
 
 def above_floor(logits: NDArray[Any], floor: float) -> NDArray[np.bool_]:
     """Where ``logits`` (any shape) exceed the floor; False for NaN."""
+    codes = as_codes(logits)
+    if codes is not None:
+        return codes.above(floor)
     return np.asarray(logits.astype(np.float32, copy=False) > np.float32(floor))
 
 

@@ -13,6 +13,7 @@ from stages.postprocess.classify import Classify
 from stages.postprocess.end2end import EndToEnd
 from stages.postprocess.head import Head
 from stages.postprocess.nanodet import NanoDet, PicoDet
+from stages.postprocess.quantised import reading_codes, with_floats
 from stages.postprocess.rtdetr import RtDetr
 from stages.postprocess.ssd import Ssd
 from stages.postprocess.yolonas import YoloNas
@@ -57,13 +58,20 @@ def head_for(model: ModelSpec) -> Head:
             f"model {model.name}: layout {model.layout!r} isn't known; {hint}known layouts: {', '.join(LAYOUTS)}"
         )
     try:
-        head = make(model)
-        head.check(model)
+        head = checked(make, model)
     except UserError as error:
         others = fitting(model)
         if not others:
             raise
         raise UserError(*error.problems[:-1], f"{error.problems[-1]} (its shape fits: {', '.join(others)})") from None
+    return reading_codes(head, model)
+
+
+def checked(make: Callable[[ModelSpec], Head], model: ModelSpec) -> Head:
+    """A head that has accepted the model; it reads floats only. Raises UserError."""
+    floats = with_floats(model)
+    head = make(floats)
+    head.check(floats)
     return head
 
 
@@ -72,7 +80,7 @@ def fitting(model: ModelSpec) -> list[str]:
     found = []
     for name, make in LAYOUTS.items():
         try:
-            make(model).check(model)
+            checked(make, model)
         except UserError:
             continue
         found.append(name)

@@ -159,7 +159,7 @@ class YoloV5Raw:
         """Rows of numbers, anchors and cells of a head (anchors, numbers, cells)."""
         found = [self._passing(each[4], confidence) for each in head]
         # anchor by anchor, each plane of numbers in its order: picking all numbers of a cell at a time misses the cache
-        rows = [each.take(cells, axis=1).T for each, cells in zip(head, found, strict=True)]
+        rows = [each.take(cells, axis=1, mode="clip").T for each, cells in zip(head, found, strict=True)]
         anchor = np.repeat(np.arange(len(head)), [len(cells) for cells in found])
         return np.concatenate(rows), anchor, np.concatenate(found)
 
@@ -167,6 +167,6 @@ class YoloV5Raw:
         self, head: NDArray[Any], confidence: float
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
         """Rows of numbers, anchors and cells of a head (anchors, cells, numbers)."""
-        found = self._passing(np.ascontiguousarray(head[:, :, 4]), confidence)
+        found = self._passing(head[:, :, 4].reshape(-1), confidence)
         anchor, cell = np.divmod(found, head.shape[1])
         return head.reshape(-1, self.columns).take(found, axis=0), anchor, cell

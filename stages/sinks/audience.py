@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
 from typing import Final
 
 import zmq
@@ -42,6 +43,13 @@ class Audience:
         self._subscribed: set[int] = set()
         self._read: set[int] = set()  # subscriptions, while events that came before them may be unread
         self._prefixes: set[bytes] = set()  # subscribed to since they were last asked for
+        self._on_connection: Callable[[int], None] | None = None
+
+    def on_connection(self, act: Callable[[int], None]) -> None:
+        """Call ``act`` with the descriptor of each connection: those there are now, and those that come."""
+        self._on_connection = act
+        for descriptor in self._connected:
+            act(descriptor)
 
     def open(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes]) -> None:
         """Begin to count; before ``socket`` is bound."""
@@ -49,6 +57,7 @@ class Audience:
         self._subscribed.clear()
         self._read.clear()
         self._prefixes.clear()
+        self._on_connection = None
         socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # else only the first subscription to each topic is told
         monitor: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self._socket, self._monitor = socket, monitor  # from here on ``close`` releases them
@@ -106,5 +115,7 @@ class Audience:
         self._subscribed.discard(descriptor)
         if number == zmq.EVENT_ACCEPTED:
             self._connected.add(descriptor)
+            if self._on_connection is not None:
+                self._on_connection(descriptor)
         elif number == zmq.EVENT_DISCONNECTED:
             self._connected.discard(descriptor)

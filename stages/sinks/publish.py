@@ -9,9 +9,11 @@ Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experime
   meanwhile: an upper bound.
 - ZeroMQ's own heartbeats must stay off: a subscriber that is slow but alive stops reading, so it does not see the ping,
   and is cut off with all that was queued for it. TCP's keep-alive finds dead hosts while nothing is queued for them;
-  the system's retransmission limit (about 15 minutes) finds the others, and for live cameras ``GONE_AFTER_MS``: a
-  subscriber that has taken nothing for so long is cut off, and joins again when it comes back to life. Until then each
-  costs one queue of memory.
+  the system's retransmission limit (about 15 minutes) finds the others, and where there are live cameras
+  ``live_connection.GONE_AFTER_MS``: a subscriber that has taken nothing for so long is cut off, and joins again when it
+  comes back to life. Until then each costs one queue of memory. (A local socket has no such limit.)
+- A queue can't be made shorter later: libzmq's two ends of it tell each other what was taken only once for every half
+  of its length, so the queue of a subscriber that takes everything may look full to a smaller ``SNDHWM``, for ever.
 - ``Context.term()`` returns when every subscriber's connection has taken every message, or linger has run out.
 - Binding ``ipc://PATH`` deletes whatever file is at PATH, and takes a living publisher's address away in silence.
 """
@@ -24,19 +26,21 @@ from collections.abc import Callable, Collection
 import zmq
 
 from stages.errors import StageDead
-from stages.messages import ExternalMessage, Heartbeat, Status
+from stages.messages import Detections, ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
 from stages.sinks.audience import Audience
 from stages.sinks.binding import bind_socket, check_ipc_path, release_address
 from stages.sinks.encode import Packer
 from stages.sinks.last_status import LastStatus
+from stages.sinks.live_connection import keep_short
 from stages.sinks.marks import Marks
 
 NS_PER_MS = 1_000_000
 GRACE_MS = 50  # linger beyond the deadline, so that what is held can be counted before it is thrown away
 TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which takes milliseconds
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
-GONE_AFTER_MS = 60_000  # live: TCP_USER_TIMEOUT
+LIVE_QUEUE = 256  # messages, and ...
+LIVE_QUEUE_PER_CAMERA = 16  # ... at least so many for each live camera: half of it must hold any burst
 MAX_INBOUND_BYTES = 4096  # subscriptions are short; a peer that sends more is no subscriber
 
 
@@ -49,6 +53,14 @@ class PublishSink:
     subscriber that live messages were lost to has caught up: libzmq would lose theirs too. ``join_ms``: messages are
     taken only this long after ``open``, so that subscribers who waited for the address to appear (they try every
     100 ms) miss nothing. Use from one thread.
+
+    What waits for a slow subscriber of live cameras is bounded by number, because libzmq can't take back what it holds:
+    ``LIVE_QUEUE`` messages, or ``LIVE_QUEUE_PER_CAMERA`` for each live camera if that is more (never more than
+    ``hwm``), and 16 KiB in the system; what comes while they are full is lost to that subscriber, and counted. So one
+    that takes ``r`` messages a second reads what was published at most ``LIVE_QUEUE / r`` seconds ago, and as much
+    earlier as its own buffers hold, which only itself can bound: ``RCVHWM`` messages (libzmq: 1000) and the system's
+    receive buffer (``RCVBUF``). This holds where cameras are ``live`` from the start; ``live_may_come`` makes queues
+    short also for those that join later.
     """
 
     def __init__(
@@ -62,6 +74,7 @@ class PublishSink:
         join_ms: int = 300,
         stall_ms: int = 5000,
         live: Collection[str] = (),
+        live_may_come: bool = False,
     ) -> None:
         self._bind = bind
         self._clock_ns = clock_ns
@@ -74,6 +87,9 @@ class PublishSink:
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._packer = Packer()
+        if self._live or live_may_come or not lossless:
+            self._hwm = min(self._hwm, max(LIVE_QUEUE, LIVE_QUEUE_PER_CAMERA * len(self._live)))
+        self._connections_short = False
         self._marks = Marks(self._hwm)
         self._audience = Audience()
         self._last = LastStatus()
@@ -124,8 +140,6 @@ class PublishSink:
             socket.sndhwm = self._hwm
             socket.maxmsgsize = MAX_INBOUND_BYTES
             socket.setsockopt(zmq.XPUB_NODROP, 1)
-            if not self._lossless:
-                socket.setsockopt(zmq.TCP_MAXRT, GONE_AFTER_MS)
             for option, value in KEEPALIVE.items():
                 socket.setsockopt(option, value)
             self._audience.open(self._context, socket)
@@ -138,10 +152,13 @@ class PublishSink:
             raise
         self._socket = socket
         self._marks = Marks(self._hwm)
+        self._connections_short = False
         self._last = LastStatus()
         self._sent = self._lossy_until_left = self.lost_messages = 0
         self._held = self._early_beat = self._blocked_ns = None
         self._joined_ns = self._clock_ns() + self._join_ns
+        if self._live or not self._lossless:
+            self._keep_connections_short()
 
     def take(self, message: ExternalMessage) -> bool:
         """Publish, or give False: too early (``join_ms``), or a subscriber is full and may hold up the run.
@@ -156,13 +173,20 @@ class PublishSink:
             return False
         self._send_early_beat()
         if isinstance(message, Heartbeat):
-            self._send(*self._packer.packed(message))
+            self._tell(message)
             return True
-        if message.camera in self._live:
-            topic, body = self._packer.packed(message, trace=self._trace)
-            if not self._send(topic, body):
-                self._send_lossy(topic, body)
-            return True
+        taken = self._take_live(message) if message.camera in self._live else self._take_recorded(message)
+        if taken and isinstance(message, Status):
+            self._last.note(message)
+        return taken
+
+    def _take_live(self, message: Detections | Status) -> bool:
+        topic, body = self._packer.packed(message, trace=self._trace)
+        if not self._send(topic, body):
+            self._send_lossy(topic, body)
+        return True
+
+    def _take_recorded(self, message: Detections | Status) -> bool:
         if self._held is None or self._held[0] is not message:
             self._held = (message, *self._packer.packed(message, trace=self._trace))
         _, topic, body = self._held
@@ -174,13 +198,19 @@ class PublishSink:
                 return False
             self._send_lossy(topic, body)
         self._held = self._blocked_ns = None
-        if isinstance(message, Status):
-            self._last.note(message)
         return True
+
+    def _tell(self, message: Heartbeat | Status) -> None:
+        """Send what is for those who have time: where nobody is waited for, all but the full get it, else nobody."""
+        topic, body = self._packer.packed(message)
+        if not self._send(topic, body) and self._live:
+            self._send_lossy(topic, body)
 
     def camera_added(self, name: str, *, live: bool) -> None:
         """A camera joins, or is of the other kind from now on."""
         (self._live.add if live else self._live.discard)(name)
+        if live and self._socket is not None:
+            self._keep_connections_short()
 
     def camera_removed(self, name: str) -> None:
         """No message of this camera comes any more."""
@@ -196,7 +226,7 @@ class PublishSink:
             self._send_early_beat()
             self._last.subscribed(self._audience.new_prefixes())
             for status in self._last.due(now_ns):  # a full subscriber misses it: it has been there before
-                self._send(*self._packer.packed(status))
+                self._tell(status)
 
     def close(self, deadline_ns: int) -> str:
         """Wait until every subscriber's connection has taken everything, but not beyond the deadline.
@@ -205,7 +235,10 @@ class PublishSink:
         """
         if self._socket is None or self._context is None:
             return ""
-        left_ms = max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS)
+        now_ns = self._clock_ns()
+        left_ms = max(0, (deadline_ns - now_ns) // NS_PER_MS)
+        thrown_away_ns = now_ns + (left_ms + GRACE_MS) * NS_PER_MS  # not before; from then on an end tells nothing
+        behind = self._marks.behind(self._sent)
         self._audience.close()
         self._socket.close(left_ms + GRACE_MS)
         self._socket = None
@@ -215,10 +248,13 @@ class PublishSink:
         while ending.is_alive() and self._clock_ns() < deadline_ns:
             ending.join(0.01)
             self._marks.advance()
-        behind = self._marks.behind(self._sent) if ending.is_alive() else 0
-        if ending.is_alive():
-            ending.join(GRACE_MS / 1000 / 2)
-            behind = behind if ending.is_alive() else 0
+        held = self._marks.behind(self._sent)
+        if self._clock_ns() < thrown_away_ns:  # else this thread was held up, and what is held no more may be lost
+            behind = held
+            if ending.is_alive():
+                ending.join(GRACE_MS / 1000 / 2)
+        if not ending.is_alive() and self._clock_ns() < thrown_away_ns:
+            behind = 0
         ending.join(TERM_WAIT_S)
         self._context = None
         self._marks.close()
@@ -238,7 +274,12 @@ class PublishSink:
     def _send_early_beat(self) -> None:
         if self._early_beat is not None:
             beat, self._early_beat = self._early_beat, None
-            self._send(*self._packer.packed(beat))
+            self._tell(beat)
+
+    def _keep_connections_short(self) -> None:
+        if not self._connections_short:
+            self._connections_short = True
+            self._audience.on_connection(lambda descriptor: keep_short(descriptor, self.address))
 
     def _send(self, topic: bytes, body: bytes) -> bool:
         """Give to all, or to none (False) when one of them is full."""

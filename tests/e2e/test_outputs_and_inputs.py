@@ -21,7 +21,11 @@ import pytest
 from pipeline.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRON = {key: value for key, value in os.environ.items() if key != "CI"} | {"PYTHONPATH": str(ROOT)}
+
+
+def environ() -> dict[str, str]:
+    """Of a terminal at a desk; asked by each test, for each has its own folder for sockets."""
+    return {key: value for key, value in os.environ.items() if key != "CI"} | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def campipe(*arguments: str | bytes, **options: object) -> subprocess.CompletedProcess[str]:
-    settings = {"capture_output": True, "text": True, "env": ENVIRON, "timeout": 60} | options
+    settings = {"capture_output": True, "text": True, "env": environ(), "timeout": 60} | options
     return subprocess.run([sys.executable, "-m", "pipeline", *arguments], **settings)  # type: ignore[call-overload,no-any-return]
 
 
@@ -188,10 +192,10 @@ def test_no_report_when_the_summary_has_nowhere_to_go(folder: Path) -> None:
 
 def test_a_terminal_without_unicode_ends_in_an_internal_error(folder: Path) -> None:
     shutil.copy("a.mp4", "straße.mp4")
-    environ = ENVIRON | {"PYTHONIOENCODING": "ascii:strict"}
-    done = campipe("replay", "straße.mp4", *SHORT[2:], "--report", "r.json", env=environ)
+    settings = environ() | {"PYTHONIOENCODING": "ascii:strict"}
+    done = campipe("replay", "straße.mp4", *SHORT[2:], "--report", "r.json", env=settings)
     assert (done.returncode, done.stderr) == (0, "")
-    assert campipe("replay", "nö.mp4", env=environ).stderr.startswith('campipe: "n\\xf6.mp4": no such file')
+    assert campipe("replay", "nö.mp4", env=settings).stderr.startswith('campipe: "n\\xf6.mp4": no such file')
     assert (folder / "r.json").exists()
 
 
@@ -220,7 +224,7 @@ def hung_up(arguments: Sequence[str], *, nohup: bool) -> int:
     if pid == 0:
         if nohup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        os.execve(sys.executable, [sys.executable, "-m", "pipeline", *arguments], ENVIRON)
+        os.execve(sys.executable, [sys.executable, "-m", "pipeline", *arguments], environ())
     seen = b""
     deadline = time.monotonic() + 60
     while not re.search(rb" [1-9]\d* published", seen) and time.monotonic() < deadline:
@@ -269,7 +273,7 @@ def test_a_file_name_that_is_not_utf8_is_refused_with_a_false_sentence(folder: P
 
 def test_a_folder_that_is_gone_is_an_internal_error(folder: Path) -> None:
     script = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m pipeline replay a.mp4"
-    done = subprocess.run(["sh", "-c", script], env=ENVIRON, capture_output=True, text=True, timeout=60, cwd=folder)
+    done = subprocess.run(["sh", "-c", script], env=environ(), capture_output=True, text=True, timeout=60, cwd=folder)
     says = "campipe: the folder that this was started in exists no longer; change to one that does\n"
     assert (done.returncode, done.stderr) == (2, says)
 

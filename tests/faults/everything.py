@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ class Findings:
 
     outcomes: list[Outcome]
     health: list[Health]
+    load: float  # of the machine: processes that want to run, for each CPU, over the last minute
     absent_s: float | None = None
     all_back_s: float | None = None
 
@@ -51,7 +53,7 @@ class Findings:
         lines = [HEADER, *(outcome.row() for outcome in self.outcomes)]
         extra = (("absent at start", self.absent_s), ("all cameras lost at once", self.all_back_s))
         lines += [f"{name:26} {'refused':13} {'':6} {s:6.2f} {BACK_S + GROUP_S:5.0f}" for name, s in extra if s]
-        return "\n".join([*lines, *map(str, self.health)])
+        return "\n".join([*lines, *map(str, self.health), f"load of the machine: {self.load:.1f} for each CPU"])
 
 
 @contextmanager
@@ -88,7 +90,8 @@ def one_pass(site: FaultySite, faults: Sequence[Fault], slack_s: float) -> Findi
     began_s = time.monotonic()
     outcomes = attempt_all(site.run, site.victims, faults, slack_s)
     during = (began_s, time.monotonic())
-    return Findings(outcomes, [health(site.run, name, quiet, during) for name in HEALTHY])
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return Findings(outcomes, [health(site.run, name, quiet, during) for name in HEALTHY], load)
 
 
 def lose_all(site: FaultySite) -> float:

@@ -91,6 +91,14 @@ def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: fl
     return [Flood(what, done[kind], seconds, before, after) for what, kind in named]
 
 
+def calm(run: LiveRun) -> None:
+    """Take the unlucky cameras out: what follows is not to be measured beside them."""
+    for name in [*(f"brief-{n}" for n in range(BRIEF)), *(f"absent-{n}" for n in range(ABSENT))]:
+        answer = run.ask("remove", camera=name)
+        assert answer.ok, answer.text
+    run.wait("they are gone", lambda: len(run.status()["cameras"]) == 1, 60)
+
+
 def subscribers(run: LiveRun, count: int) -> Flood:
     """So many subscribers connect, get a message and leave, many at once."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -10,14 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import psutil
 from faults.canary import CANARY, USER
 from faults.live_run import LiveRun
 from faults.servers.process import ServerProcess
 
 CAMERAS = ("left", "right")
-KINDS = ("decode", "executor", "nms", "observe")
+KINDS = ("decode", "executor", "nms", "observe", "forkserver")
 HANG_MS = 3000
+LEFT_S = 10.0  # they have a second; a busy machine takes longer
 STEADY = 5  # frames of each camera before the next blow
 
 
@@ -52,17 +56,28 @@ def live_site(folder: Path) -> Iterator[LiveRun]:
 
 
 def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[Blow]:
-    """Hit one worker of each of ``kinds`` at once; wait until they are replaced and all cameras are back."""
+    """Hit one worker of each of ``kinds`` at once; wait until they are replaced and all cameras are back.
+
+    A forkserver that is stopped is missed only when it is needed: then an NMS worker is killed too.
+    """
     run.wait_for_frames(CAMERAS, time.monotonic(), 60, STEADY)
-    run.wait("all workers are ready", lambda: all(each["state"] == "ready" for each in run.status()["workers"]), 60)
+    run.wait("all workers are ready", lambda: ready(run.status()["workers"]), 60)
     workers = run.status()["workers"]
-    hit = [next(each for each in workers if each["kind"] == kind) for kind in kinds]
+    server = {
+        "kind": "forkserver",
+        "name": "forkserver",
+        "pid": psutil.Process(workers_of(workers, "decode")[0]).ppid(),
+    }
+    hit = [next(each for each in [*workers, server] if each["kind"] == kind) for kind in kinds]
     hit_s = time.monotonic()
     for each in hit:
         os.kill(each["pid"], number)
+    if kinds == ["forkserver"] and number == signal.SIGSTOP:
+        os.kill(workers_of(workers, "nms")[-1], signal.SIGKILL)
     back_s = []
     for each in hit:
-        run.wait(f"{each['name']} replaced", lambda each=each: _replaced(run, each["name"], each["pid"]), 60)  # type: ignore[misc]
+        old = {each["pid"]} if each is not server else {*workers_of(workers, "decode"), *workers_of(workers, "nms")}
+        run.wait(f"{each['name']} replaced", lambda each=each, old=old: _replaced(run, each["name"], old), 60)  # type: ignore[misc]
         back_s.append(time.monotonic() - hit_s)
     replaced_s = time.monotonic()
     run.wait_for_frames(CAMERAS, replaced_s, 60, 1)
@@ -76,9 +91,21 @@ def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[B
     ]
 
 
-def _replaced(run: LiveRun, name: str, pid: int) -> bool:
-    worker = next(each for each in run.status()["workers"] if each["name"] == name)
-    return worker["pid"] not in (pid, 0) and worker["state"] == "ready"
+def workers_of(workers: list[dict[str, Any]], kind: str) -> list[int]:
+    """Their pids."""
+    return [each["pid"] for each in workers if each["kind"] == kind]
+
+
+def ready(workers: list[dict[str, Any]]) -> bool:
+    """Whether all of them are."""
+    return all(each["state"] == "ready" for each in workers)
+
+
+def _replaced(run: LiveRun, name: str, old: set[int]) -> bool:
+    """With a forkserver go its children; ``old`` are their pids then."""
+    workers = run.status()["workers"]
+    concerned = [each for each in workers if each["name"] == name] or workers
+    return ready(concerned) and not old & {each["pid"] for each in concerned}
 
 
 def silence(run: LiveRun, camera: str, since_s: float) -> float:
@@ -91,7 +118,7 @@ WAYS = ("the engine alone", "every process", "every process stopped, then the en
 
 
 def kill_tree(run: LiveRun, way: str) -> list[str]:
-    """End a run without a word, in one of WAYS; what is left after 3 s.
+    """End a run without a word, in one of WAYS; what is left a while after.
 
     When every process is killed at once, nobody is left to remove the run's folder: the next run does.
     """
@@ -99,17 +126,15 @@ def kill_tree(run: LiveRun, way: str) -> list[str]:
     family = run.family()
     if way == WAYS[1]:
         for each in family:
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it saw that the engine is gone, and left
+                each.kill()
         run.process.wait()
-        return [what for what in run.left_behind(3.0) if not what.startswith("folder")]
+        return [what for what in run.left_behind(LEFT_S) if not what.startswith("folder")]
     if way == WAYS[2]:
         for each in family:
-            each.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
         time.sleep(0.3)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
-    if way == WAYS[2]:
-        for each in family:  # a stopped process can't see that its parent is gone; whoever stopped it lets it go on
-            if each.pid != run.process.pid and each.is_running():
-                each.resume()
-    return run.left_behind(3.0)
+    return run.left_behind(LEFT_S)

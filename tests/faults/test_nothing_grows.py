@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from faults.floods import ABSENT, BRIEF, Flood, additions, opens_and_reconnects, subscribers, unlucky_site
+from faults.floods import ABSENT, BRIEF, Flood, additions, calm, opens_and_reconnects, subscribers, unlucky_site
 
 pytestmark = pytest.mark.timeout(240)  # the first test waits for the whole run
 
@@ -31,7 +31,9 @@ class Done:
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     with unlucky_site(tmp_path_factory.mktemp("floods")) as run:
         opens, reconnects, added, connected = COUNTS.values()
-        floods = [*opens_and_reconnects(run, opens, reconnects), additions(run, added), subscribers(run, connected)]
+        floods = opens_and_reconnects(run, opens, reconnects)
+        calm(run)
+        floods += [additions(run, added), subscribers(run, connected)]
         report = run.stop()
         leaks = run.leaks + run.leaks_in_files()
         return Done({flood.what: flood for flood in floods}, report, leaks, run.left_behind())

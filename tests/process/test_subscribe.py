@@ -21,6 +21,7 @@ from stages.messages import DetectedObject, Detections, Heartbeat, LedgerEntry, 
 from stages.sinks.publish import PublishSink
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0  # long: a busy machine must not fail a test
 
 PLAIN_READER = """
 import msgpack, sys, zmq
@@ -61,11 +62,16 @@ def status(state: Any, camera: str = "gate-1", **values: Any) -> Status:
     return Status(camera=camera, state=state, **values)
 
 
+def said(errors: str) -> list[str]:
+    """What a subscriber said on stderr, but for a connection that took long: on a busy machine it may."""
+    return [line for line in errors.splitlines() if "waiting for the first message" not in line]
+
+
 class Publisher:
     """A sink whose ``take`` waits."""
 
-    def __init__(self) -> None:
-        self.sink = PublishSink("tcp://127.0.0.1:0", clock_ns=time.monotonic_ns, lossless=True, join_ms=0)
+    def __init__(self, bind: str = "tcp://127.0.0.1:0") -> None:
+        self.sink = PublishSink(bind, clock_ns=time.monotonic_ns, lossless=True, join_ms=0)
         self.sink.open()
 
     @property
@@ -73,7 +79,7 @@ class Publisher:
         return self.sink.address
 
     def wait(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while not self.sink.subscribers:
             assert time.monotonic() < deadline
             self.sink.service()
@@ -128,9 +134,9 @@ def test_lines_for_people_until_all_cameras_have_ended(publisher: Publisher, sta
         detections(7, "dog \x1b[31mred\n"),
         status("ended", ledger=ledger),
     )
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert err == ""
+    assert said(err) == []
     assert out.splitlines() == [
         "gate-1 started: 8x6 h264 10 fps",
         "gate-1 #0 at 0.000 s: person 0.91, car 0.91",
@@ -155,8 +161,8 @@ def test_json_lines_hold_the_whole_message_in_utf8_whatever_the_terminal_speaks(
     )
     publisher.wait()
     publisher.say(detections(0, "人"), detections(3), detections(0, camera="gate-10"), status("ended"))
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (0, "")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said(err)) == (0, [])
     found = [json.loads(line) for line in out.splitlines()]
     assert [each["type"] for each in found] == ["detections", "lost", "detections", "status"]
     assert found[0]["objects"] == [{"box": [1.0, 2.0, 3.0, 4.0], "score": 0.914, "class_id": 0, "label": "人"}]
@@ -167,7 +173,7 @@ def test_labels_that_the_terminal_cannot_show_are_escaped(publisher: Publisher, 
     process = start(publisher.address, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     publisher.wait()
     publisher.say(detections(0, "人"), status("ended"))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert r"\u4eba 0.91" in out
 
@@ -176,18 +182,18 @@ def test_count_is_of_frames(publisher: Publisher, start: Any) -> None:
     process = start(publisher.address, "--count", "2")
     publisher.wait()
     publisher.say(status("started"), *(detections(seq) for seq in range(10)))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert len(out.splitlines()) == 3
 
 
 def test_nothing_for_too_long_is_a_failure(start: Any) -> None:
-    process = start("tcp://127.0.0.1:1", "--timeout", "0.8")
-    out, err = process.communicate(timeout=20)
+    process = start("tcp://127.0.0.1:1", "--timeout", "2.5")
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (1, "")
     assert err.splitlines() == [
         "campipe: waiting for the first message from tcp://127.0.0.1:1 (Ctrl-C to leave)",
-        "campipe: nothing came from tcp://127.0.0.1:1 for 0.8 s",
+        "campipe: nothing came from tcp://127.0.0.1:1 for 2.5 s",
     ]
 
 
@@ -204,7 +210,7 @@ def test_nothing_for_too_long_is_a_failure(start: Any) -> None:
 )
 def test_refusals(start: Any, arguments: list[str], says: str) -> None:
     process = start(*arguments)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (2, "")
     assert says in err
     assert len(err.splitlines()) == 1
@@ -217,8 +223,8 @@ def test_a_signal_ends_it_quietly(publisher: Publisher, start: Any, number: sign
     publisher.say(detections(0))
     assert process.stdout.readline() == "gate-1 #0 at 0.000 s: nothing\n"
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, out, err) == (code, "", "")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, said(err)) == (code, "", [])
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(publisher: Publisher, start: Any) -> None:
@@ -227,7 +233,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(publisher: Publisher, sta
     publisher.say(detections(0))
     assert process.stdout.readline()
     process.stdout.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     seq = 1
     while process.poll() is None:
         assert time.monotonic() < deadline
@@ -235,29 +241,27 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(publisher: Publisher, sta
         seq += 1
         time.sleep(0.02)
     assert process.returncode == 0
-    assert process.stderr.read() == ""
+    assert said(process.stderr.read()) == []
 
 
 def test_a_camera_that_is_not_there_is_told_with_what_may_be_meant(publisher: Publisher, start: Any) -> None:
-    process = start(publisher.address, "--camera", "gate1", "--timeout", "1")
+    process = start(publisher.address, "--camera", "gate1", "--timeout", "2")
     publisher.wait()
     publisher.say(Heartbeat(time_ns=0, uptime_ns=0, cameras={"gate-1": "streaming"}, lost_messages=0))
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert f"no camera 'gate1' is published at {publisher.address}; did you mean 'gate-1'?" in err
 
 
 def test_a_heart_that_stops_and_beats_again_is_told(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(subscribe, "SILENT_AFTER_S", 0.6)
+    monkeypatch.setattr(subscribe, "SILENT_AFTER_S", 1.0)
 
     def talk() -> None:
         publisher.wait()
         publisher.say(detections(0))
-        time.sleep(1.2)
-        publisher.say(detections(1))
-        time.sleep(0.3)
-        publisher.say(status("ended"))
+        time.sleep(2.5)
+        publisher.say(detections(1), status("ended"))
 
     thread = threading.Thread(target=talk)
     thread.start()
@@ -265,7 +269,7 @@ def test_a_heart_that_stops_and_beats_again_is_told(
     assert subscribe.run(args) == 0
     thread.join()
     assert capsys.readouterr().err.splitlines() == [
-        f"campipe: no heartbeat from {publisher.address} for 0.6 s; still waiting",
+        f"campipe: no heartbeat from {publisher.address} for 1 s; still waiting",
         f"campipe: {publisher.address} is heard again",
     ]
 
@@ -276,14 +280,11 @@ def test_a_publisher_that_was_started_anew_is_shown_again(start: Any) -> None:
     first.wait()
     first.say(detections(0), detections(1))
     assert first.sink.close(time.monotonic_ns() + 2 * 10**9) == ""
-    time.sleep(0.3)
-    second = PublishSink(first.address, clock_ns=time.monotonic_ns, lossless=True, join_ms=1500)
-    second.open()
-    for message in (status("started"), detections(0), status("ended")):
-        while not second.take(message):
-            time.sleep(0.01)
-    second.close(time.monotonic_ns() + 2 * 10**9)
-    out, _ = process.communicate(timeout=20)
+    second = Publisher(first.address)
+    second.wait()
+    second.say(status("started"), detections(0), status("ended"))
+    second.sink.close(time.monotonic_ns() + 2 * 10**9)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert [line.split(" at ")[0] for line in out.splitlines()] == [
         "gate-1 #0",
@@ -300,7 +301,7 @@ def test_a_reader_of_ten_lines_without_campipe(publisher: Publisher, tmp_path: P
     )
     publisher.wait()
     publisher.say(status("started"), detections(0, "person"), detections(1), status("ended"))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert out.splitlines() == [
         "status/gate-1 None []",
@@ -335,7 +336,7 @@ def test_a_stopped_subscriber_process_is_waited_for_and_then_not(tmp_path: Path)
         lines: list[str] = []
         reading = threading.Thread(target=lambda: lines.extend(process.stdout or []))
         reading.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while reading.is_alive():  # until it has caught up, it is given nothing
             assert time.monotonic() < deadline, "it never catches up"
             sink.service()

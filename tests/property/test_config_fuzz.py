@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from searching import examples
 
 from pipeline.config import Site, load_site, resolve
 from pipeline.config.problems import escape, redact, shorten, show
@@ -26,7 +27,7 @@ from stages.errors import UserError
 
 SECRET = "tr0ub4dor"
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def test_any_bytes(folder: Path, data: bytes) -> None:
     assert load_or_refuse(path) is None
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(parts=st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=30))
 def test_any_text_as_yaml(parts: list[str]) -> None:
     node, faults = parse_yaml("".join(parts), Place("x.yaml"))
@@ -188,7 +189,7 @@ def write_yaml(path: Path, tree: Any) -> None:
         yaml.dump(tree, file)
 
 
-@settings(quick, max_examples=70)
+@settings(quick, max_examples=examples(70))
 @given(tree=st.dictionaries(st.sampled_from(KEYS), trees, max_size=6))
 def test_any_tree(folder: Path, tree: dict[str, Any]) -> None:
     try:
@@ -200,7 +201,7 @@ def test_any_tree(folder: Path, tree: dict[str, Any]) -> None:
     load_or_refuse(folder / "tree2.yaml")
 
 
-@settings(quick, max_examples=70)
+@settings(quick, max_examples=examples(70))
 @given(
     key=st.lists(st.sampled_from([*KEYS, "a", "0", "1", "camera", ""]) | st.text(max_size=4), min_size=1, max_size=5),
     value=st.sampled_from(["", "1", "0.5", "auto", "off", "null", "[1, 2]", "{a: 1}", "*x", "a: b: c", "${SECRET}"])
@@ -272,7 +273,7 @@ valid_site = st.fixed_dictionaries(
 )
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=examples(40))
 @given(tree=valid_site)
 def test_a_valid_site_comes_back_the_same_from_its_own_dump(folder: Path, tree: dict[str, Any]) -> None:
     write_yaml(folder / "valid.yaml", tree)

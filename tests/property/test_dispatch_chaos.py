@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
 from pipeline.runtime.dispatch import Dispatcher
@@ -282,7 +283,7 @@ class World:
     epochs=st.integers(1, 3),
     every=st.integers(1, 3),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_recordings_are_published_once_and_in_order_whatever_dies(
     seed: int,
     cameras: int,
@@ -312,7 +313,7 @@ def test_recordings_are_published_once_and_in_order_whatever_dies(
 
 
 @given(seed=st.integers(0, 2**32), kill_rate=st.sampled_from([0.0, 0.03]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_a_frame_that_fails_alone_is_counted_and_told_as_a_gap(seed: int, kill_rate: float) -> None:
     frames = 40
     world = World(plan(2, 4, 4, 2, 2), frames, random.Random(seed), bad_rate=0.2)
@@ -333,7 +334,7 @@ def test_a_frame_that_fails_alone_is_counted_and_told_as_a_gap(seed: int, kill_r
 
 
 @given(seed=st.integers(0, 2**32), stop_after=st.integers(0, 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_a_stop_at_any_moment_drains_and_balances(seed: int, stop_after: int) -> None:
     world = World(plan(3, 4, 4, 2, 1), 100, random.Random(seed))
     for _ in range(stop_after):
@@ -346,7 +347,7 @@ def test_a_stop_at_any_moment_drains_and_balances(seed: int, stop_after: int) ->
 
 
 @given(seed=st.integers(0, 2**32), after=st.integers(0, 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_giving_up_at_any_moment_counts_every_frame(seed: int, after: int) -> None:
     world = World(plan(3, 4, 4, 2, 2), 100, random.Random(seed))
     for _ in range(after):

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from stages.letterbox import Geometry, geometry, place
 
@@ -24,7 +25,7 @@ def geometries(draw: st.DrawFn, largest: int = 4100, model: int = 1400) -> Geome
     return geometry(*sizes, draw(st.sampled_from(PLACEMENTS)), roi)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(geometries(), st.lists(st.tuples(parts, parts, parts, parts), min_size=1, max_size=8))
 def test_there_and_back_within_a_thousandth_of_a_pixel(g: Geometry, boxes: list[tuple[float, ...]]) -> None:
     low, size = np.array((g.crop_x, g.crop_y)), np.array((g.crop_width, g.crop_height))
@@ -33,7 +34,7 @@ def test_there_and_back_within_a_thousandth_of_a_pixel(g: Geometry, boxes: list[
     np.testing.assert_allclose(back.reshape(-1, 2), points, rtol=0, atol=1e-3)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(geometries())
 def test_corners_are_exact(g: Geometry) -> None:
     source = [g.crop_x, g.crop_y, g.crop_x + g.crop_width, g.crop_y + g.crop_height]
@@ -42,7 +43,7 @@ def test_corners_are_exact(g: Geometry) -> None:
     assert g.inverse(np.array([model], np.float32))[0].tolist() == source
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(
     st.integers(1, 4100), st.integers(1, 4100), st.integers(1, 1400), st.integers(1, 1400), st.sampled_from(PLACEMENTS)
 )
@@ -68,7 +69,7 @@ def test_against_the_textbook_formula(sw: int, sh: int, mw: int, mh: int, placem
         assert (g.left, g.top) == (0, 0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120))
 @given(geometries(largest=90, model=70), st.integers(0, 255))
 def test_every_pixel_of_a_slot_is_written(g: Geometry, pad: int) -> None:
     image = np.full((g.crop_y + g.crop_height, g.crop_x + g.crop_width, 3), 200, np.uint8)

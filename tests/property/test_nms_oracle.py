@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from oracles.naive_nms import naive_suppress
+from searching import examples
 
 from stages.postprocess import nms
 
@@ -78,13 +79,13 @@ def arbitrary_case(draw):
     return boxes, scores, class_ids
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000))
 @given(arbitrary_case(), st.floats(0, 1), st.booleans())
 def test_arbitrary_boxes_keep_the_same_set(case, iou, class_agnostic):
     check(*case, iou, class_agnostic)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(arbitrary_case(), st.floats(0, 1), st.booleans())
 def test_suppressing_twice_changes_nothing(case, iou, class_agnostic):
     boxes, scores, class_ids = case

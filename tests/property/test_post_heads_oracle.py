@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from oracles import naive_heads
+from searching import examples
 
 from stages.model import ModelSpec, TensorSpec
 from stages.postprocess.registry import head_for
@@ -16,12 +18,13 @@ WIDTH, HEIGHT = 64, 32  # 8x4 + 4x2 + 2x1 = 42 anchors of YOLOX
 
 
 def model_of(layout: str, shape: tuple[int, int], dtype: str, classes: int) -> ModelSpec:
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=WIDTH, height=HEIGHT, channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(classes)), outputs=(TensorSpec("out", shape, dtype),), fixed_batch=None,
-        confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    return model_spec(
+        width=WIDTH,
+        height=HEIGHT,
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(classes)),
+        outputs=(TensorSpec("out", shape, dtype),),
+    )
 
 
 def random_raw(rng: np.random.Generator, layout: str, classes: int, dtype: str, odd: float) -> np.ndarray:
@@ -55,7 +58,7 @@ def naive(layout: str, raw: np.ndarray, confidence, classes, top_k):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     seed=st.integers(0, 2**32 - 1),
     class_count=st.sampled_from([1, 2, 3, 12]),

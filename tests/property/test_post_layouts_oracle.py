@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from oracles import naive_layouts as naive
+from searching import examples
 
 from stages.letterbox import geometry
 from stages.model import HeadOptions, ModelSpec, TensorSpec
@@ -26,18 +28,19 @@ shares = st.sampled_from([0, 0, 0.02, 0.2])
 confidences = st.sampled_from([0.0, 0.125, 0.3, 0.5, 0.9, 0.9999, 1.0])
 filters = st.none() | st.frozensets(st.integers(0, 11), max_size=12)
 dtypes = pytest.mark.parametrize("dtype", ["float32", "float16"])
-searched = settings(max_examples=60, deadline=None)
+searched = settings(max_examples=examples(60))
 
 
 def model_of(layout, shapes, dtype, classes, names=(), size=(WIDTH, HEIGHT), **options) -> ModelSpec:
     names = names or [f"out{i}" for i in range(len(shapes))]
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=size[0], height=size[1], channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(classes)), fixed_batch=None, confidence=0.4, iou=0.45,
+    return model_spec(
+        width=size[0],
+        height=size[1],
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(classes)),
         outputs=tuple(TensorSpec(n, s, dtype) for n, s in zip(names, shapes, strict=True)),
         head=HeadOptions(**options),
-    )  # fmt: skip
+    )
 
 
 def spoilt(rng, raw, share, dtype):
@@ -61,9 +64,11 @@ def check(found, expected, confidence, tolerance=2e-4):
     assert [g[2] for g in got] == [w[5] for w in wanted]
     np.testing.assert_allclose([g[1] for g in got], [w[4] for w in wanted], atol=1e-6, rtol=1e-5)
     np.testing.assert_allclose(
-        np.array([g[0] for g in got]).reshape(-1, 4), np.array([w[:4] for w in wanted]).reshape(-1, 4),
-        atol=tolerance, rtol=1e-5,
-    )  # fmt: skip
+        np.array([g[0] for g in got]).reshape(-1, 4),
+        np.array([w[:4] for w in wanted]).reshape(-1, 4),
+        atol=tolerance,
+        rtol=1e-5,
+    )
 
 
 def subset(wanted, class_count):
@@ -290,7 +295,7 @@ def test_rotated_suppression_of_several_blocks():
 
 @dtypes
 @pytest.mark.parametrize("placement", ["center", "top_left", "stretch"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(seed=seeds)
 def test_masks_pixel_by_pixel(placement, dtype, seed):
     rng = np.random.default_rng(seed)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
+from searching import examples
 
 from stages.camera import CameraSpec
 from stages.frames import HeapRing
 from stages.messages import PostItem, PostTask
-from stages.model import ModelSpec, TensorSpec, output_slot_bytes
+from stages.model import TensorSpec, output_slot_bytes
 from stages.postprocess.stage import Postprocess
 
 SHAPES = {"ssd": (40, 7), "yolov5": (40, 8), "yolov8": (7, 40), "yolox": (42, 8), "end2end": (40, 6)}
@@ -18,7 +20,7 @@ SHAPES = {"ssd": (40, 7), "yolov5": (40, 8), "yolov8": (7, 40), "yolox": (42, 8)
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("layout", SHAPES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(["any bits", "plausible"]),
@@ -32,12 +34,9 @@ SHAPES = {"ssd": (40, 7), "yolov5": (40, 8), "yolov8": (7, 40), "yolox": (42, 8)
 def test_published_boxes_are_finite_and_inside_the_picture(
     layout, dtype, seed, kind, placement, width, height, roi, agnostic, max_objects
 ):
-    model = ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=64, height=32, channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement=placement, layout=layout,
-        labels=("a", "b", "c"), outputs=(TensorSpec("out", SHAPES[layout], dtype),), fixed_batch=None,
-        confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    model = model_spec(
+        height=32, placement=placement, layout=layout, outputs=(TensorSpec("out", SHAPES[layout], dtype),)
+    )
     rng = np.random.default_rng(seed)
     ring = HeapRing("outputs/m", 1, output_slot_bytes(model, 2))
     raw = rng.normal(0.5, 0.5, (2, *SHAPES[layout]))

@@ -143,7 +143,7 @@ def test_graph_prints_the_graph_of_a_site(capsys: pytest.CaptureFixture[str], tm
 
 
 def test_what_check_prints() -> None:
-    lines = check.render(PLAN, needs(PLAN), {"gate-1": FACTS}, {"cpu": 0.44})
+    lines = check.render(PLAN, needs(PLAN), {"gate-1": FACTS}, {"cpu": check.Opened(0.44, ("cpu: told",))})
     assert lines[:3] == [
         "camera  picture    fps  codec          frames  model  slots   shared  processes",
         lines[1],
@@ -153,6 +153,7 @@ def test_what_check_prints() -> None:
     assert lines[2].split()[:6] == ["yard", "-", "-", "can't", "be", "used"]
     assert "m      300x200  up to 4  ssd           2      5" in "\n".join(lines)
     assert "cpu             2      2        1  0.4 s" in lines
+    assert "cpu: told" in lines
     assert lines[-2] == "processes: 1 engine + 2 decode + 1 executor + 1 nms = 5"
     assert lines[-1].endswith("needed, 1.0 MiB available: does not fit")
 

@@ -74,7 +74,7 @@ class FakeEngine:
 def acting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[FakeEngine], RunReport]], None]:
     """Puts an engine that does ``act`` in the place of the real ones."""
     sinks = types.ModuleType("pipeline.sinks")
-    sinks.build = lambda _plan: ["a sink"]  # type: ignore[attr-defined]
+    sinks.build = lambda _plan, **_: ["a sink"]  # type: ignore[attr-defined]
     in_process = types.ModuleType("pipeline.inprocess")
 
     class InProcess(FakeEngine):

@@ -15,6 +15,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from pipeline.client import Subscriber
 from pipeline.gaps import Gap
@@ -219,7 +220,7 @@ def test_fields_and_frames_that_are_not_known_yet_are_left_aside(publisher: Publ
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"detections/a", b"status/a", b"heartbeat"]))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_bytes_can_crash_a_subscriber(body: bytes, topic: bytes) -> None:
     subscriber = Subscriber("tcp://127.0.0.1:1")
     packed = msgpack.packb(PLAIN)

@@ -56,8 +56,8 @@ SITE_ERRORS: Sequence[tuple[str, str]] = [
         "site.yaml:2: devices[0].device: \"gpu\": device 'gpu' does not exist; did you mean `cpu`?",
     ),
     (
-        "devices: {device: 'ascend:0'}",
-        'devices[0].device: "ascend:0": Ascend devices are not part of this version; use `cpu`',
+        "devices: {device: 'ascent:0'}",
+        "device 'ascent:0' does not exist; did you mean `ascend:0`?",
     ),
     ("publish:\n  bind: ipc://" + "n" * 100, "site.yaml:3: publish.bind: "),
     (
@@ -414,3 +414,31 @@ def test_a_file_name_can_not_play_with_the_terminal(here: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_site("no\x1b[2J\n.yaml")
     assert caught.value.problems == ("no\\x1b[2J\\n.yaml: no such file; check the path",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("root:x:0:0:SECRET:/root\ndaemon:x: 1: SECRET\n", "m.yaml:2: "),
+        ("NAME=SECRET\nID=SECRET\n", "does not describe a model; write 'file: …'"),
+        ("- SECRET\n- b\n", "does not describe a model; write 'file: …'"),
+        (
+            "host: SECRET\npassword: SECRET\nlayout: SECRET\nfile: [SECRET]\n",
+            "does not describe a model (its keys are host, password, layout, file); write",
+        ),
+        ("".join(f"k{n}: SECRET\n" for n in range(9)), "(its keys are k0, k1, k2, k3, k4, k5, k6, k7 …)"),
+    ],
+)
+def test_a_file_that_describes_no_model_is_not_quoted(content: str, says: str, refusal: Refusal) -> None:
+    site = "cameras: [{name: a, source: clip.mp4, model: m}]\nmodels: {m: ../other/m.yaml}\n"
+    (problem,) = refusal({"site.yaml": site, "../other/m.yaml": content})
+    assert says in problem
+    assert "SECRET" not in problem
+
+
+def test_lines_of_a_labels_file_are_not_quoted(refusal: Refusal) -> None:
+    model = "{file: m.onnx, layout: ssd, input: {width: 64, height: 64}, labels: other.txt}"
+    site = f"cameras: [{{name: a, source: clip.mp4, model: m}}]\nmodels: {{m: {model}}}\n"
+    (problem,) = refusal({"site.yaml": site, "other.txt": "a\n" + "SECRET " * 40 + "\n"})
+    assert "other.txt:2: " in problem
+    assert "SECRET" not in problem

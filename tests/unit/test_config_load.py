@@ -376,3 +376,13 @@ def test_the_example_sites_load(name: str) -> None:
     site = load_site(ROOT / name)
     assert len(site.cameras) == 2
     assert all(camera.source.url.endswith("street.mp4") for camera in site.cameras)
+
+
+def test_the_example_of_a_live_camera_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOBBY_PASSWORD", "any #symbol@/ is fine")
+    (tmp_path / "cameras").mkdir()
+    (tmp_path / "cameras/lobby.yaml").write_text((ROOT / "configs/example-live-camera.yaml").read_text())
+    (tmp_path / "site.yaml").write_text("cameras: cameras\n")
+    (camera,) = load_site(tmp_path / "site.yaml").cameras
+    assert camera.source.password is not None
+    assert camera.source.password.get_secret_value() == "any #symbol@/ is fine"

@@ -62,7 +62,8 @@ def test_examples_name_their_schema_and_keep_to_it(path: Path) -> None:
     else:
         assert named, "the first line names the schema, for editors"
         target = (path.parent / named[1]).resolve()
-    kind = "camera" if path.parent.name == "cameras" else "model" if path.parent.name == "models" else "site"
+    is_camera = path.parent.name == "cameras" or "camera" in path.name
+    kind = "camera" if is_camera else "model" if path.parent.name == "models" else "site"
     assert target == FOLDER / f"{kind}.schema.json"
     jsonschema.validate(YAML(typ="safe", pure=True).load(text.replace("T12:00:00Z", "T")), loaded(target.name))
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media.odd.making import encode, scene
 from media.odd.odd_inputs import OddInputs
+from searching import examples
 
 from stages.camera import CameraSpec
 from stages.decode import upright
@@ -466,7 +467,7 @@ cameras = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(camera=cameras, slots=st.integers(1, 3), data=st.data())
 def test_any_camera_keeps_its_ledger_and_can_be_resumed_anywhere(short, camera, slots, data) -> None:
     whole = Engine(short, slots=slots, **camera).open().play()

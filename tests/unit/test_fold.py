@@ -14,7 +14,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
+from searching import examples
 
 from pipeline.config.labels import COCO
 from stages.accelerators import fold
@@ -69,24 +71,18 @@ def conv_model(path: Path, dtype: str, layout: str, batch: int | str) -> Path:
 
 
 def spec(path: Path, dtype: str = "float32", layout: str = "nchw", scaling: Any = PLAIN, **changes: Any) -> ModelSpec:
-    model = ModelSpec(
-        name="m",
+    model = model_spec(
         path=str(path),
-        sha256="",
         width=WIDTH,
         height=HEIGHT,
-        channels="rgb",
-        input_layout=layout,  # type: ignore[arg-type]
-        input_dtype=dtype,  # type: ignore[arg-type]
+        input_layout=layout,
+        input_dtype=dtype,
         mean=scaling[0],
         std=scaling[1],
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(TensorSpec("rows", (4 * HEIGHT * WIDTH,), "float16" if dtype == "float16" else "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
     return replace(model, **changes)
@@ -230,7 +226,7 @@ def test_a_scaling_that_no_operators_give_exactly(monkeypatch: pytest.MonkeyPatc
         arithmetic(spec(Path("m.onnx"), scaling=UNIT))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     dtype=st.sampled_from(["float32", "float16"]),
     mean=st.tuples(*[st.floats(-300, 300)] * 3),
@@ -272,7 +268,7 @@ def test_noise_is_no_model(content: bytes) -> None:
         folded_bytes(spec(Path("m.onnx")), content, "images")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_cut_or_flipped_files_are_refused_or_edited_but_never_crash(data: st.DataObject) -> None:
     weights = numpy_helper.from_array(np.zeros(3, np.float32), "w")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.testing import assert_matches_golden, write_golden
+from pipeline.testing.details import details
 from pipeline.testing.matching import differences, iou, pair
-from stages.messages import DetectedObject, Detections
+from stages.messages import DetectedObject, Detections, Mask
 
 LABELS = ["person", "car", "dog"]
 
@@ -206,3 +209,73 @@ def naive_iou(a: list[float], b: list[float], steps: int = 60) -> float:
 )
 def test_overlap_against_counting_points(a: list[float], b: list[float]) -> None:
     assert iou(a, b) == pytest.approx(naive_iou(a, b), abs=0.03)
+
+
+def detailed(**fields: Any) -> DetectedObject:
+    return DetectedObject(box=[0.0, 0.0, 20.0, 20.0], score=0.9, class_id=0, label="person", **fields)
+
+
+def square(x: int, y: int, size: int, hole: int = 0) -> Mask:
+    """All of a square but the first pixels."""
+    return Mask(x=x, y=y, width=size, height=size, counts=[hole, size * size - hole])
+
+
+CORNERS = [[0.0, 0.0], [20.0, 0.0], [20.0, 20.0], [0.0, 20.0]]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ({"keypoints": [[1, 2, 0.9], [3, 4, 0.8]]}, {"keypoints": [[1.9, 2, 0.9], [3, 4, 0.81]]}, ""),
+        (
+            {"keypoints": [[1, 2, 0.9], [3, 4, 0.8]]},
+            {"keypoints": [[1, 2, 0.9], [3, 5.5, 0.8]]},
+            "keypoint 1 off by 1.50 px",
+        ),
+        ({"keypoints": [[1, 2, 0.9]]}, {"keypoints": [[1, 2, 0.5]]}, "score of keypoint 0 off by 0.4000"),
+        ({"keypoints": [[1, 2, 0.9]]}, {"keypoints": [[math.nan, 2, 0.9]]}, "keypoint 0 off by inf px"),
+        ({"keypoints": [[1, 2, 0.9]]}, {"keypoints": [[1, 2, 0.9]] * 2}, "has 2 keypoints, had 1"),
+        ({"keypoints": [[1, 2, 0.9]]}, {}, "has no keypoints now, had 1"),
+        ({}, {"keypoints": [[1, 2, 0.9]]}, "has keypoints now, had none"),
+        ({"corners": CORNERS}, {"corners": [[0.5, 0.5], *CORNERS[1:]]}, ""),
+        ({"corners": CORNERS}, {"corners": [*CORNERS[1:], CORNERS[0]]}, "corner 0 off by 20.00 px"),
+        ({"mask": square(0, 0, 20)}, {"mask": square(0, 0, 20)}, ""),
+        ({"mask": square(0, 0, 20)}, {"mask": square(1, 0, 20)}, ""),
+        ({"mask": square(0, 0, 20)}, {"mask": square(2, 0, 20)}, "mask off by 40 pixels that are further than 1 px"),
+        ({"mask": square(0, 0, 20)}, {"mask": square(0, 0, 20, hole=200)}, "(overlap 0.500)"),
+        ({"mask": square(0, 0, 20)}, {}, "has no mask now, had one"),
+        ({"mask": square(0, 0, 20)}, {"mask": square(900_000, 0, 20)}, "is far from where it was"),
+        (
+            {"mask": square(0, 0, 20)},
+            {"mask": Mask(x=0, y=0, width=20, height=20, counts=[5])},
+            "counts do not fill its rectangle",
+        ),
+    ],
+)
+def test_keypoints_corners_and_masks_are_compared_too(
+    was: dict[str, Any], now: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    text = told([frame(0, detailed(**was))], [frame(0, detailed(**now))], tmp_path / "g.jsonl")
+    assert says in text if says else text == ""
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_mask_is_off_where_no_pixel_of_the_other_is_near(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    masks, sets = [], []
+    for _ in range(2):
+        x, y, width, height = (int(v) for v in rng.integers(1, 6, 4))
+        counts = np.diff([0, *sorted(rng.integers(0, width * height + 1, 3)), width * height]).tolist()
+        masks.append(Mask(x=x, y=y, width=width, height=height, counts=counts))
+        flat = [i % 2 == 1 for i, count in enumerate(counts) for _ in range(count)]
+        sets.append({(x + i // height, y + i % height) for i, inside in enumerate(flat) if inside})
+    tolerance = int(rng.integers(0, 3))
+
+    def lonely(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> int:
+        return sum(all(max(abs(x - u), abs(y - v)) > tolerance for u, v in other) for x, y in one)
+
+    off = lonely(*sets) + lonely(*sets[::-1])
+    (said,) = details(detailed(mask=masks[0]), detailed(mask=masks[1]), tolerance, 0) or [""]
+    assert said.startswith(f"mask off by {off} pixels" if off else "")
+    assert bool(said) == bool(off)

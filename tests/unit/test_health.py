@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pipeline.observe.health import judge
-from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
+from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, SinkSnapshot, WorkerSnapshot
 
 
 def camera(state: str, detail: str = "") -> CameraSnapshot:
@@ -37,6 +39,38 @@ def test_colour(
 ) -> None:
     health = judge(EngineSnapshot(1.0, (camera(camera_state),), (worker(worker_state),), stopping=stopping), silent_s)
     assert (health.colour, [finding.subject for finding in health.findings]) == (colour, subjects)
+
+
+@pytest.mark.parametrize(
+    ("state", "overdue_s", "colour"),
+    [
+        ("streaming", 0, "green"),
+        ("streaming", 4, "green"),
+        ("streaming", 7, "yellow"),
+        ("streaming", 61, "red"),
+        ("paused", 61, "green"),
+        ("ended", 61, "green"),
+        ("stalled", 61, "yellow"),
+    ],
+)
+def test_a_camera_of_which_nothing_is_published_is_not_green(state: str, overdue_s: float, colour: str) -> None:
+    found = dataclasses.replace(
+        camera(state), overdue_s=overdue_s, since_published_s=99.0, dropped={"sampling": 3, "too_old": 70}
+    )
+    health = judge(EngineSnapshot(1.0, (found,), ()), 0)
+    assert health.colour == colour
+    if state == "streaming" and colour != "green":
+        assert health.findings[0].sentence == (
+            "streams, but nothing of it was published for 99 s (dropped so far: too_old 70)"
+        )
+
+
+def test_a_broken_sink_is_red_at_once_and_says_why() -> None:
+    sinks = (SinkSnapshot("publish tcp://x", "open"), SinkSnapshot("jsonl out", "broken", "the disk is full", 7))
+    health = judge(EngineSnapshot(1.0, (), (), sinks=sinks), 0)
+    assert [(f.colour, f.subject, f.sentence) for f in health.findings] == [
+        ("red", "jsonl out", "is closed: the disk is full; 7 messages missed since then")
+    ]
 
 
 def test_an_engine_that_has_told_nothing_is_red() -> None:

@@ -41,6 +41,14 @@ def test_a_refused_password_is_tried_seldom_since_cameras_lock_users(cause) -> N
     assert [fail(connection, 0, cause) for _ in range(6)] == [2000, 4000, 8000, 16_000, 30_000, 30_000]
 
 
+def test_an_outage_before_a_refused_password_is_no_reason_to_wait_for_long() -> None:
+    connection = link()
+    assert [fail(connection, 0) for _ in range(8)][-1] == 1000
+    assert [fail(connection, 0, "unauthorised") for _ in range(2)] == [2000, 4000]
+    assert fail(connection, 0) == 1000
+    assert fail(connection, 0, "unauthorised") == 8000  # nor do outages between make it try more often
+
+
 def test_a_stream_that_lasted_begins_with_the_first_wait_again_and_one_that_flickered_does_not() -> None:
     connection = link()
     assert [fail(connection, 0) for _ in range(3)] == [200, 400, 800]

@@ -80,6 +80,70 @@ def test_a_clock_that_runs_wrong_by_one_percent_is_believed_for_ever(drift) -> N
     assert pts == [stamp * 1000 // 90_000 for stamp in stamps]
 
 
+def at_pace(rate: float, seconds: int, clock: LiveClock, *, from_ns: int = 1000 * SECOND, from_tick: int = 0) -> int:
+    """25 frames a second for so long, stamped ``rate`` times too fast; the last one's pts."""
+    found_ns = 0
+    for number in range(seconds * 25):
+        found_ns = clock.next_ns(from_tick + int(number * FRAME * rate), from_ns + number * 40 * MS)
+    return found_ns
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8, 0.9, 1.1, 1.3, 2.0, 10.0])
+def test_ten_minutes_of_stamps_do_not_pass_in_one(rate) -> None:
+    clock = LiveClock(BASE, 40 * MS)
+    at_pace(rate, 60, clock)
+    assert not clock.believed
+    remark = clock.remark
+    assert remark.startswith(f"its timestamps run {rate:.2g} times as fast as time")
+    before_ns = clock._last_ns
+    after_ns = at_pace(rate, 60, clock, from_ns=1060 * SECOND, from_tick=int(60 * 25 * FRAME * rate))
+    assert abs(after_ns - before_ns - 60 * SECOND) < SECOND
+    assert (clock.believed, clock.remark) == (False, remark)  # said once
+
+
+def test_stamps_that_are_all_jumps_are_judged_one_by_one() -> None:
+    assert abs(at_pace(1000, 60, LiveClock(BASE, 40 * MS)) - 60 * SECOND) < SECOND
+
+
+def test_a_clock_that_runs_right_again_is_believed_again_without_a_leap() -> None:
+    clock = LiveClock(BASE, 40 * MS)
+    at_pace(10, 30, clock)
+    assert not clock.believed
+    last_ns, tick = clock._last_ns, 30 * 25 * FRAME * 10
+    steps = []
+    for number in range(60 * 25):
+        found_ns = clock.next_ns(tick + number * FRAME, 1030 * SECOND + number * 40 * MS)
+        steps.append(found_ns - last_ns)
+        last_ns = found_ns
+    assert clock.believed
+    assert clock.remark == ""
+    assert {step // MS for step in steps} == {40}
+
+
+@pytest.mark.parametrize("pause_s", [1, 5, 20, 60])
+@pytest.mark.parametrize("kept", [True, False])
+def test_pauses_and_bursts_are_no_wrong_pace(pause_s, kept) -> None:
+    """Now and then nothing comes for a while; what was sent meanwhile comes at once, or never, and the clock stood."""
+    clock, arrived_ns, late = LiveClock(BASE, 40 * MS), 1000 * SECOND, 0
+    for number in range(300 * 25):
+        if number % 2500 == 999:
+            arrived_ns += pause_s * SECOND
+            late = pause_s * 25 if kept else 0
+        elif late > 0:
+            late -= 1
+        else:
+            arrived_ns += 40 * MS
+        clock.next_ns(number * FRAME, arrived_ns)
+        assert clock.believed
+
+
+def test_old_pictures_at_once_at_the_start_are_no_wrong_pace() -> None:
+    clock = LiveClock(BASE, 40 * MS)
+    for number in range(100 * 25):
+        clock.next_ns(number * FRAME, 1000 * SECOND + max(number - 100, 0) * 40 * MS)
+        assert clock.believed
+
+
 events = st.tuples(
     st.none() | st.integers(-(2**40), 2**40) | st.integers(0, 400).map(lambda n: n * FRAME), st.integers(0, 10**11)
 )

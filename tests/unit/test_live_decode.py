@@ -53,6 +53,7 @@ class ScriptedSource:
         self.keyframes = camera.keyframes
         self.decode_errors = 0
         self.skipped = 0
+        self.remark = ""
         self.resolving = False
         self.closed = 0
         self.told: queue.Queue[tuple[object, threading.Event]] = queue.Queue()
@@ -276,6 +277,36 @@ def test_a_new_worker_goes_on_with_the_epoch_and_the_totals_that_it_is_given(rig
     it.say(FACTS)
     started, _, ready = it.say([it.frame()])
     assert (started.epoch, ready.epoch, ready.seq, ready.decoded, ready.sampled_out) == (3, 3, 0, 101, 40)
+
+
+def test_what_was_left_out_undecoded_is_told_with_each_message_over_all_connections(rig) -> None:
+    it = rig(resume=ResumePoint(3, 0, 100, 40, skipped=10))
+    it.say(FACTS, [it.frame()])
+    it.source.skipped = 4
+    it.say([it.frame(40, whole=False)])
+    it.source.skipped = 6
+    it.say(LinkFault("disconnected", ""))
+    assert it.stage.skipped == 16
+    it.later(200)
+    it.say(FACTS, [it.frame()])
+    it.source.skipped = 1
+    assert it.stage.skipped == 17
+    it.messages += it.stage.stop()
+    told = [m for m in it.messages if isinstance(m, FrameReady | FrameDropped | StreamEnded)]
+    assert [message.skipped for message in told] == [10, 14, 16, 16, 17]
+
+
+def test_what_is_odd_about_a_camera_that_streams_is_told_once_for_each_connection(rig) -> None:
+    it = rig()
+    it.say(FACTS, [it.frame()])
+    for number in range(1, 4):
+        it.source.remark = "its timestamps run 10 times as fast as time"
+        it.say([it.frame(40 * number)])
+    it.source.remark = ""
+    it.say([it.frame(200)])
+    told = [(m.state, m.detail) for m in it.of(LinkChanged)][1:]
+    odd = "its timestamps run 10 times as fast as time"
+    assert told == [("streaming", ""), ("streaming", odd), ("streaming", "")]
 
 
 # --- deadlines, enforced from outside ---------------------------------------------------------------------------------

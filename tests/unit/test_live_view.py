@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from searching import examples
 
 from pipeline.observe import figures, live
 from pipeline.observe.live import LinesView, LiveTable, is_terminal, make_view
@@ -121,7 +122,7 @@ def test_forty_cameras_too_many_are_counted_and_those_in_trouble_are_shown() -> 
 printable_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     names=st.lists(printable_names, max_size=30),
     width=st.integers(20, 200),
@@ -400,7 +401,7 @@ def test_a_display_that_fails_is_switched_off_and_told(
 
 PROGRAM = """
 import sys, logging
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from pipeline.observe import logs
 from pipeline.observe.live import make_view
 from test_live_view import camera, snapshot
@@ -421,7 +422,7 @@ def test_log_lines_scroll_above_the_table_and_the_terminal_is_left_as_it_was(lea
         "TERM": "xterm",
         "PYTHONPATH": str(ROOT),
     }
-    code = PROGRAM.format(tests=str(Path(__file__).parent), leave=leave)
+    code = PROGRAM.format(folders=[str(folder) for folder in Path(__file__).parents[:2]], leave=leave)
     done = subprocess.run(
         [sys.executable, "-c", code], stdin=program, stdout=program, stderr=program, env=environ, timeout=60
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import socket
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pipeline.observe import exporter as module
 from pipeline.observe.exporter import CONNECTIONS, Exporter
 from pipeline.observe.latency import Histogram
-from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, LatencySnapshot, WorkerSnapshot
+from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, LatencySnapshot, SinkSnapshot, WorkerSnapshot
 from stages.errors import UserError
 
 
@@ -59,6 +60,23 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def test_a_broken_sink_and_the_time_since_the_last_frame_are_metrics(served: Exporter) -> None:
+    sinks = (SinkSnapshot("publish tcp://127.0.0.1:5600", "open"), SinkSnapshot("jsonl out", "broken", "full", 7))
+    told = snapshot()
+    camera = dataclasses.replace(told.cameras[0], since_published_s=12.5, overdue_s=12.0)
+    served.update(dataclasses.replace(told, sinks=sinks, cameras=(camera,)))
+    found = samples(get(served, "/metrics")[1])
+    assert found["campipe_sink_up", (("sink", "publish"),)] == 1
+    assert found["campipe_sink_up", (("sink", "jsonl out"),)] == 0
+    assert found["campipe_sink_messages_missed_total", (("sink", "jsonl out"),)] == 7
+    assert found["campipe_since_published_seconds", (("camera", "gate"),)] == 12.5
+    status, text = get(served, "/healthz")
+    assert status == 503
+    assert "jsonl out" in text
+    served.update(snapshot("paused"))
+    assert ("campipe_since_published_seconds", (("camera", "gate"),)) not in samples(get(served, "/metrics")[1])
 
 
 def test_metrics_hold_the_ledger_exactly(served: Exporter) -> None:

@@ -23,6 +23,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from searching import examples
 
 from pipeline import cli
 from pipeline.models import fetch as fetch_module
@@ -422,7 +423,7 @@ def test_killed_fetcher_leaves_a_part_that_the_waiting_one_resumes(server: Serve
     assert server.ranges_asked[1] is not None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(
         st.builds(

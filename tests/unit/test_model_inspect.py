@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,12 +17,14 @@ from pipeline.cli import main
 from pipeline.config import replay_site, resolve
 from pipeline.models.inspect import inspect
 from pipeline.models.inspect_file import look_into
+from pipeline.models.store import find_file
 from pipeline.planning import draft_plan
 from stages.accelerators.onnx import OnnxDevice
 from stages.errors import UserError
 from stages.postprocess.detect import Guess, detect
 from stages.postprocess.registry import LAYOUTS
 
+ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "yolox_nano": "yolox",
     "yolov5n_concat_fp16": "yolov5",
@@ -188,3 +193,18 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(tmp_path, capsys):
     path.write_bytes(whole[: len(whole) // 2])
     assert main(["models", "inspect", str(path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "named"),
+    [(".", "mine.onnx"), ("descriptions", "../mine.onnx"), ("a/b", "../../mine.onnx"), ("a/b/c", None)],
+)
+def test_a_description_that_goes_to_a_file_names_its_model_from_there(folder, named, tmp_path):
+    path = constant_model(tmp_path / "mine.onnx", (1, 84, 8400))
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    described = tmp_path / folder / "mine.yaml"
+    with described.open("w") as out:
+        command = [sys.executable, "-m", "pipeline", "models", "inspect", path]
+        subprocess.run(command, stdout=out, check=True, cwd=ROOT, timeout=60)
+    assert f'file: "{named or path}"' in described.read_text().splitlines()
+    find_file(named or path, described.parent)

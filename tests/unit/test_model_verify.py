@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import re
 
 import cv2
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from pipeline import assets
 from pipeline.cli import main
 from pipeline.models.inspect_input import InputGuess, input_of
-from pipeline.models.verify import model_of
+from pipeline.models.verify import compare, model_of
 from pipeline.models.verify_run import Found, Trial
+from pipeline.models.verify_scores import apart, evidence, pair_score
 from pipeline.models.verify_variants import (
     PLACEMENTS,
     Judge,
-    pair_score,
     scaling_name,
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import colour_chart, read_picture, views_of
+from pipeline.models.verify_views import colour_chart, read_picture, read_pictures, views_of
 from stages.postprocess.detect_facts import FileFacts, OutputFacts
 
 BUS = "images/bus.jpg"
@@ -30,9 +34,23 @@ FAST = ["coco-ssd", "yolox_nano"]  # the others are larger and take some 10 s fo
 SLOW = ["yolov5n_concat_fp16", "yolov8n_int8", "yolo26n_end2end_int8"]
 
 
+class Remembering:
+    """A trial that runs each way of feeding each picture once: the verdicts on many descriptions try the same ways."""
+
+    def __init__(self, trial):
+        self.trial = trial
+        self.known = {}
+
+    def found(self, model, picture, confidence):
+        key = (repr(model), picture.shape, picture.tobytes(), confidence)
+        if key not in self.known:
+            self.known[key] = self.trial.found(model, picture, confidence)
+        return self.known[key]
+
+
 @pytest.fixture(scope="module")
 def tried(request, shared_dir):
-    """(trial, the right description, what is usual, views) of a model on the bus."""
+    """(trial, the right description, what is usual, views, colour chart) of a model on the bus."""
     name = request.param
     picture = shared_dir / BUS
     path = shared_dir / "models" / f"{name}.onnx" if name != "coco-ssd" else assets.models_folder() / "coco-ssd.onnx"
@@ -41,12 +59,17 @@ def tried(request, shared_dir):
     model, looked = model_of(str(path), str(picture))
     trial = Trial(model)
     trial.open()
-    return trial, model, input_of(looked.facts, model.layout), views_of("bus", read_picture(str(picture)))
+    usual = input_of(looked.facts, model.layout)
+    return Remembering(trial), model, usual, views_of("bus", read_picture(str(picture))), colour_chart()
+
+
+def street():
+    return read_pictures(str(assets.street_clip()), 10)
 
 
 def verdict(tried, model):
-    trial, _, usual, views = tried
-    return Judge(trial, views, colour_chart(), usual).judge(model)
+    trial, _, usual, views, chart = tried
+    return Judge(trial, views, chart, usual, more=street).judge(model)
 
 
 def told(found, key):
@@ -121,20 +144,63 @@ def test_verify_prints_a_verdict_draws_the_boxes_and_gives_the_exit_status(share
     assert (before != after).any()
 
 
-def test_the_same_file_fed_with_another_channel_order_is_told_apart(shared_dir, tmp_path, capsys):
+def with_change(tmp_path, change):
+    """The default model's description with something else in it."""
+    text = (assets.models_folder() / "coco-ssd.yaml").read_text()
+    other = tmp_path / "other.yaml"
+    other.write_text(text.replace("file: coco", f"file: {assets.models_folder()}/coco").replace(*change))
+    return str(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (("channels: rgb", "channels: bgr"), "channel order"),
+        (("std: 1", "std: 255"), "normalisation"),
+        (("placement: stretch", "placement: center"), "padding"),
+    ],
+)
+def test_the_same_file_fed_in_another_way_is_told_apart(shared_dir, tmp_path, change, cause):
+    if not (shared_dir / BUS).is_file():
+        pytest.skip(f"needs {BUS} in the data folder")
+    picture = str(shared_dir / BUS)
+    first, _ = model_of("coco-ssd", picture)
+    second, _ = model_of(with_change(tmp_path, change), picture, like=first)
+    assert cause in compare(first, second, [picture]).cause
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "fault", "remedy"),
+    [
+        (("channels: bgr", "channels: rgb"), "FAULT: channels: this model looks like it wants BGR", "`channels: bgr`"),
+        (("std: 1", "std: 255"), "FAULT: scaling: this model looks like it wants 0..255", "`std: 1`"),
+        (("placement: top_left", "placement: stretch"), "FAULT: padding: ", "`placement: top_left`"),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_named_with_its_remedy(change, fault, remedy, shared_dir, tmp_path, capsys):
+    picture, file = shared_dir / BUS, shared_dir / "models" / "yolox_nano.onnx"
+    if not (picture.is_file() and file.is_file()):
+        pytest.skip(f"needs models/{file.name} and {BUS} in the data folder")
+    text = (assets.models_folder() / "yolox-nano.yaml").read_text().replace("file: yolox_nano.onnx", f"file: {file}")
+    text = "\n".join(line for line in text.split("\n") if not line.startswith(("sha256", "size_bytes")))
+    assert change[0] in text
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(text.replace(*change))
+    assert main(["models", "verify", str(wrong), "--image", str(picture)]) == 1
+    printed = capsys.readouterr().out
+    assert fault in printed
+    assert remedy in printed.split("remedy: ")[1]
+
+
+def test_a_comparison_is_printed_below_the_verdict(shared_dir, tmp_path, capsys):
     picture = shared_dir / BUS
     if not picture.is_file():
         pytest.skip(f"needs {BUS} in the data folder")
-    text = (assets.models_folder() / "coco-ssd.yaml").read_text()
-    for change, cause in (
-        (("channels: rgb", "channels: bgr"), "likely cause: channel order"),
-        (("std: 1", "std: 255"), "likely cause: normalisation"),
-        (("placement: stretch", "placement: center"), "likely cause: padding"),
-    ):
-        other = tmp_path / "other.yaml"
-        other.write_text(text.replace("file: coco", f"file: {assets.models_folder()}/coco").replace(*change))
-        assert main(["models", "verify", "coco-ssd", "--image", str(picture), "--against", str(other)]) == 0
-        assert cause in capsys.readouterr().out
+    other = with_change(tmp_path, ("channels: rgb", "channels: bgr"))
+    assert main(["models", "verify", "coco-ssd", "--image", str(picture), "--against", other]) == 0
+    printed = capsys.readouterr().out
+    assert printed.index("ok: no other") < printed.index("likely cause: channel order")
 
 
 def test_pictures_that_cannot_be_read_are_refused(tmp_path, capsys):
@@ -191,3 +257,134 @@ def test_objects_that_have_no_mirror_image_count_against_a_way():
     opposite = Found(np.array([[90, 0, 100, 10]], np.float32), left.scores, left.class_ids)
     assert same_side == 0
     assert pair_score(left, opposite, 100) == pytest.approx(0.9)
+
+
+@pytest.fixture(scope="module")
+def bus(shared_dir):
+    picture = shared_dir / BUS
+    if not picture.is_file():
+        pytest.skip(f"needs {BUS} in the data folder")
+    return str(picture)
+
+
+def sees_only_below(path, rows):
+    """The default model, for which the first ``rows`` of its input are always grey: made for centred pictures."""
+    model = onnx.load(str(assets.models_folder() / "coco-ssd.onnx"))
+    name = model.graph.input[0].name
+    for node in model.graph.node:
+        node.input[:] = ["seen" if each == name else each for each in node.input]
+    mask = np.ones((1, 1, 300, 1), np.float32)
+    mask[:, :, :rows] = 0
+    model.graph.initializer.append(numpy_helper.from_array(mask, "mask"))
+    model.graph.initializer.append(numpy_helper.from_array((1 - mask) * 114, "grey"))
+    model.graph.node.insert(0, helper.make_node("Add", ["masked", "grey"], ["seen"]))
+    model.graph.node.insert(0, helper.make_node("Mul", [name, "mask"], ["masked"]))
+    onnx.save(model, str(path))
+    return path
+
+
+def test_a_model_that_does_not_look_the_same_everywhere_shows_which_placement_it_wants(bus, tmp_path):
+    """The wide strip lies in rows 82 to 218 when it is centred, from 0 on at the top left, where half is not seen."""
+    path = sees_only_below(tmp_path / "masked.onnx", 75)
+    model, _ = model_of(str(path), bus)
+    model = dataclasses.replace(model, mean=(0.0,) * 3, std=(1.0,) * 3, placement="top_left")
+    trial = Trial(model)
+    trial.open()
+    wide = [view for view in views_of("bus", read_picture(bus)) if view.name.endswith("wide strip")]
+    usual = dataclasses.replace(USUAL, placement="center")
+    found = Judge(trial, wide, colour_chart(), usual).judge(model)
+    assert "wants placement center, not top_left" in told(found, "padding")[0]
+    assert found.best.placement == "center"
+    assert Judge(trial, wide, colour_chart(), usual).judge(found.best).faults == ()
+
+
+def test_two_placements_that_fit_are_told_as_such_with_figures(bus):
+    model, _ = model_of(str(assets.models_folder() / "coco-ssd.onnx"), bus)
+    model = dataclasses.replace(model, placement="top_left")
+    trial = Trial(model)
+    trial.open()
+    usual = dataclasses.replace(USUAL, placement="center", mean=(0.0,) * 3, std=(1.0,) * 3)
+    found = Judge(trial, views_of("bus", read_picture(bus))[:1], colour_chart(), usual).judge(model)
+    assert found.faults == ()
+    (note,) = [each for each in found.notes if each.startswith("padding")]
+    assert "both fit, which of them can't be told" in note
+    objects, alone, share = re.search(r"(\d+) objects are found either way, (\d+) .* apart by ([\d.]+)%", note).groups()
+    assert int(objects) > 4 * int(alone)
+    assert float(share) < 10
+
+
+def test_an_unusual_colour_of_the_bars_is_judged_too(model):
+    dark = dataclasses.replace(model, pad_value=0)
+    clear = judged(dark, lambda m: [0.9, 0.8] if m.pad_value == 114 else [0.7])
+    assert "wants bars of 114, not of 0" in told(clear, "padding")[0]
+    assert clear.best.pad_value == 114
+    close = judged(dark, lambda m: [0.8])
+    assert close.faults == ()
+    assert any("`pad_value: 114` is usual" in note for note in close.notes)
+
+
+def coloured(rgb, bgr):
+    """Finds one object whose score depends on the order of channels and on the picture."""
+
+    class Coloured(Scripted):
+        def found(self, model, picture, confidence):
+            number = int(picture[0, 0, 0])
+            self.scores = lambda m: [(rgb if m.channels == "rgb" else bgr)(number)]
+            return super().found(model, picture, confidence)
+
+    pictures = [np.full((200, 300, 3), n, np.uint8) for n in range(1, 13)]
+    return Coloured(None), pictures
+
+
+def test_many_pictures_that_agree_tell_the_channels_where_a_few_could_not(model):
+    runs, pictures = coloured(lambda n: 0.6 + n % 3 * 0.1, lambda n: 0.64 + n % 3 * 0.1 + n % 2 * 0.01)
+    few = Judge(runs, views_of("p", pictures[0]), [], USUAL).judge(model)
+    assert few.faults == ()
+    (note,) = [each for each in few.notes if each.startswith("channels")]
+    assert "over 3 pictures" in note
+    many = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(model)
+    assert "wants BGR, not RGB" in told(many, "channels")[0]
+    assert "over 15 pictures in all" in told(many, "channels")[0]
+    right = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(with_other_channels(model))
+    assert right.faults == ()
+    assert not any(note.startswith("channels") for note in right.notes)
+
+
+def test_many_pictures_that_disagree_leave_the_channels_undecided(model):
+    runs, pictures = coloured(lambda n: 0.6, lambda n: 0.65 if n % 2 else 0.56)
+    found = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(model)
+    assert found.faults == ()
+    assert any("can't be told" in note and "standard errors" in note for note in found.notes)
+
+
+def test_evidence_leaves_out_pictures_on_which_nothing_is_found():
+    found = evidence([0, 0.5, 0.6, 0], [0, 0.7, 0.8, 0])
+    assert (found.pictures, found.first, found.second) == (2, pytest.approx(1.1), pytest.approx(1.5))
+    assert not found.sure
+    assert evidence([], []).pictures == 0
+    assert evidence([1.0], [2.0]).errors == 0
+    scattered = np.random.default_rng(0).normal(0, 1, (2, 50)) + 10
+    assert abs(evidence(*scattered).errors) < 3
+    assert evidence(scattered[0], scattered[1] + 2).sure
+
+
+def test_objects_of_two_ways_are_matched_by_class_and_place():
+    def found(*rows):
+        rows = np.array(rows, np.float32).reshape(-1, 6)
+        return Found(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int32))
+
+    first = found((0, 0, 10, 10, 0.9, 0), (20, 0, 30, 10, 0.8, 1), (50, 0, 60, 10, 0.1, 0))
+    second = found((1, 0, 11, 10, 0.8, 0), (20, 0, 30, 10, 0.8, 2))
+    text = apart([first], [second])
+    assert text.startswith("1 objects are found either way, 2 one way alone; their boxes are apart by 10.0% ")
+    assert text.endswith("their scores by -0.100")
+    assert apart([found()], [found()]) == "no object is found either way, 0 one way alone"
+
+
+def test_pictures_of_a_clip_are_spread_over_it(media_dir):
+    clip = str(media_dir / "street.mp4")
+    assert len(read_pictures(clip, 1)) == 1
+    found = read_pictures(clip, 5)
+    assert len(found) == 5
+    assert (found[0] == read_picture(clip)).all()
+    assert all((a != b).any() for a, b in itertools.pairwise(found))

@@ -24,6 +24,8 @@ def model_with(layout, labels, *shapes, size=64):
         ("yolov5", [(252, 8)], 3, {"boxes", "objectness", "classes"}),
         ("yolox", [(84, 8)], 3, {"boxes", "objectness", "classes"}),
         ("yolov8", [(7, 84)], 3, {"boxes", "classes"}),
+        ("yolov8", [(84, 7)], 3, {"boxes", "classes"}),
+        ("yolov8_pose", [(84, 13)], 3, {"boxes", "classes", "others"}),
         ("ssd", [(50, 7)], 1, {"boxes", "classes"}),
         ("end2end", [(30, 6)], 1, {"boxes", "scores", "class numbers"}),
         ("yolonas", [(84, 4), (84, 3)], 3, {"boxes", "classes"}),
@@ -91,3 +93,13 @@ def test_every_output_has_parts_even_of_layouts_without_grids():
     assert [group for _, group, _ in parts_of(model_with("classify", 9, (9,)), TensorSpec("o", (9,), "float32"))] == [
         "all"
     ]
+
+
+def test_codes_are_compared_as_what_they_stand_for():
+    floats = model_with("yolov8", 3, (7, 84))
+    codes = dataclasses.replace(floats, outputs=(TensorSpec("o0", (7, 84), "uint8", 0.5, 10),))
+    first = np.full((7, 84), 2.5, np.float32)
+    same = differences(floats, [[first]], [[np.full((7, 84), 15, np.uint8)]], codes)
+    assert distance(same) == 0
+    other = differences(floats, [[first]], [[np.full((7, 84), 16, np.uint8)]], codes)
+    assert {(d.mean, d.most) for d in other} == {(0.5, 0.5)}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
 
 from stages.accelerators.accelerator import RunTimes
@@ -61,24 +62,14 @@ def flat(to: Sequence[int] = (0, 72)) -> dict[str, Any]:
 
 
 def spec(path: Path, **changes: Any) -> ModelSpec:
-    model = ModelSpec(
-        name="m",
+    model = model_spec(
         path=str(path),
-        sha256="",
         width=6,
         height=4,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(TensorSpec("rows", (72,), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
     return replace(model, **changes)
@@ -223,13 +214,23 @@ def test_a_batch_of_nothing_is_refused(device: OnnxDevice, tmp_path: Path, max_b
     [pytest.param((1, 72), id="the run fails"), pytest.param((1, -1), id="rows of two frames become one")],
 )
 def test_a_file_that_claims_any_batch_but_has_1_built_in(
-    device: OnnxDevice, tmp_path: Path, to: tuple[int, int], capfd: pytest.CaptureFixture[str]
+    device: OnnxDevice,
+    tmp_path: Path,
+    to: tuple[int, int],
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = save(tmp_path / "m.onnx", **flat(to), output=("k",))
-    text = problems_of(device, spec(path), max_batch=2)
-    assert "a batch of 2" in text
-    assert "set `batch: 1`" in text
-    assert describe(str(path)).batch == 1
+    with caplog.at_level(logging.WARNING):
+        device.load(spec(path), 2)
+    assert "a batch of 2" in caplog.text
+    assert "set `batch: 1`; it is run frame by frame" in caplog.text
+    two = pictures(2)
+    rows = run(device, spec(path), two)
+    assert isinstance(rows, list)
+    assert (rows[0] == np.stack(two).transpose(0, 3, 1, 2).reshape(2, 72)).all()
+    facts = describe(str(path))
+    assert (facts.batch, facts.claims_any) == (1, True)
     assert capfd.readouterr() == ("", "")
     device.load(replace(spec(path), name="alone"), 1)  # batches of 1 were never a problem
     said = spec(path, fixed_batch=1)

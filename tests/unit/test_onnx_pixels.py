@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
+from searching import examples
 
 from stages.accelerators.pixels import PixelWriter, check_scaling
 from stages.errors import BadItem, UserError
@@ -24,24 +26,18 @@ def spec(
     width: int = 5,
     height: int = 4,
 ) -> ModelSpec:
-    return ModelSpec(
-        name="m",
+    return model_spec(
         path="",
-        sha256="",
         width=width,
         height=height,
-        channels="rgb",
-        input_layout=layout,  # type: ignore[arg-type]
-        input_dtype=dtype,  # type: ignore[arg-type]
-        mean=scaling[0],  # type: ignore[arg-type]
-        std=scaling[1],  # type: ignore[arg-type]
+        input_layout=layout,
+        input_dtype=dtype,
+        mean=scaling[0],
+        std=scaling[1],
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=(),
         outputs=(),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
 
@@ -84,7 +80,7 @@ def test_every_bit_is_that_of_numpy(
     assert written(model, frame).tobytes() == expected(model, frame).tobytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     layout=st.sampled_from(["nchw", "nhwc"]),
     dtype=st.sampled_from(["float32", "float16"]),

@@ -126,6 +126,26 @@ def test_a_sink_that_breaks_between_two_lines_makes_the_others_miss_nothing() ->
     assert sorted(third.took) == [("file", 0), ("live", 0)]
 
 
+def test_a_sink_that_breaks_is_logged_at_once_and_told_in_every_snapshot(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Fussy("first"), Fussy("second")
+    outlet = Outlet([first, second], 1000)
+    outlet.open(0)
+    dispatcher = Dispatcher()
+    assert [(s.name, s.state) for s in outlet.states] == [("first", "open"), ("second", "open")]
+    first.breaks = True
+    dispatcher.put("live", 0)
+    outlet.deliver(dispatcher)  # type: ignore[arg-type]
+    [record] = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert record.getMessage() == "first is closed: broken; the run goes on without it"
+    assert record.stage == "sink"  # type: ignore[attr-defined]
+    dispatcher.put("live", 1)
+    outlet.deliver(dispatcher)  # type: ignore[arg-type]
+    assert [(s.name, s.state, s.why, s.missed) for s in outlet.states] == [
+        ("second", "open", "", 0),
+        ("first", "broken", "broken", 1),
+    ]
+
+
 def test_what_became_too_old_while_it_waited_is_dropped_and_told_unless_a_sink_has_it() -> None:
     first, second = Fussy("first"), Fussy("second")
     outlet = Outlet([first, second], 1000)

@@ -6,9 +6,10 @@ import time
 
 import numpy as np
 import pytest
+from made.specs import model_spec
 
 from stages.errors import BadItem
-from stages.model import ModelSpec, TensorSpec
+from stages.model import TensorSpec
 from stages.postprocess import candidates as steps
 from stages.postprocess.nms import suppress
 from stages.postprocess.registry import head_for
@@ -20,13 +21,14 @@ NEGATIVE_NAN = {"float16": np.array([0xFE00], np.uint16), "float32": np.array([0
 def head_of(layout, shape=None, dtype="float32", labels=80):
     shape = shape or LAYOUTS[layout]
     return head_for(
-        ModelSpec(
-            name="m", path="/m.onnx", sha256="", width=640, height=640, channels="rgb", input_layout="nchw",
-            input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-            labels=tuple(f"c{i}" for i in range(labels)), outputs=(TensorSpec("out", shape, dtype),),
-            fixed_batch=None, confidence=0.4, iou=0.45,
+        model_spec(
+            width=640,
+            height=640,
+            layout=layout,
+            labels=tuple(f"c{i}" for i in range(labels)),
+            outputs=(TensorSpec("out", shape, dtype),),
         )
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from oracles.naive_nms import naive_suppress
 
 from pipeline.runtime.camera_line import CameraLine
@@ -46,12 +47,14 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 
 def model_of(layout: str, dtype: str = "float32", **changes: Any) -> ModelSpec:
     outputs = tuple(TensorSpec(f"out{i}", shape, dtype) for i, shape in enumerate(SHAPES[layout]))
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=WIDTH, height=HEIGHT, channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(CLASSES)), outputs=outputs, fixed_batch=None, confidence=0.4, iou=0.45,
+    return model_spec(
+        width=WIDTH,
+        height=HEIGHT,
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(CLASSES)),
+        outputs=outputs,
         **changes,
-    )  # fmt: skip
+    )
 
 
 def posted(model: ModelSpec, frames: list[list[np.ndarray]], max_batch: int, **settings: Any) -> list[Objects]:
@@ -112,9 +115,14 @@ def test_what_only_some_models_find_is_left_out_of_the_message_of_others() -> No
 
 def test_optional_fields_survive_the_wire() -> None:
     found = DetectedObject(
-        box=[1.0, 2.0, 3.0, 4.0], score=0.5, class_id=2, label="car", keypoints=[[1.0, 2.0, 0.5]],
-        corners=[[0.0, 1.0]] * 4, mask=Mask(x=1, y=2, width=2, height=2, counts=[1, 3]),
-    )  # fmt: skip
+        box=[1.0, 2.0, 3.0, 4.0],
+        score=0.5,
+        class_id=2,
+        label="car",
+        keypoints=[[1.0, 2.0, 0.5]],
+        corners=[[0.0, 1.0]] * 4,
+        mask=Mask(x=1, y=2, width=2, height=2, counts=[1, 3]),
+    )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=DetectedObject) == found
     assert json.loads(msgspec.json.encode(found))["mask"] == {"x": 1, "y": 2, "width": 2, "height": 2, "counts": [1, 3]}
 
@@ -173,6 +181,7 @@ def test_oriented_boxes_suppress_by_their_own_overlap() -> None:
     np.testing.assert_allclose(np.linalg.norm(corners[:, 1] - corners[:, 2], axis=1), 40 * scale, rtol=0.01)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([[[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], []]))
 def test_groups_suppress_as_if_they_were_one_class(seed: int, groups: list[list[int]]) -> None:
     rng = np.random.default_rng(seed)

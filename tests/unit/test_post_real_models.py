@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import onnxruntime
 import pytest
+from made.specs import model_spec
 from oracles import naive_heads
 from oracles.naive_nms import naive_suppress
 
@@ -13,7 +14,7 @@ from stages.camera import CameraSpec
 from stages.frames import HeapRing
 from stages.letterbox import geometry, place
 from stages.messages import PostItem, PostTask
-from stages.model import ModelSpec, TensorSpec, output_slot_bytes, output_views
+from stages.model import TensorSpec, output_slot_bytes, output_views
 from stages.postprocess.stage import Postprocess
 
 PERSON, BUS = 0, 5
@@ -49,12 +50,19 @@ def ran(request, shared_dir):
     dtype = "float16" if wanted.type == "tensor(float16)" else "float32"
     pixels = (frame.astype(np.float32) * (white / 255)).transpose(2, 0, 1)[None].astype(dtype)
     (raw,) = session.run(None, {wanted.name: pixels})
-    model = ModelSpec(
-        name=name, path=str(path), sha256="", width=size, height=size, channels=channels, input_layout="nchw",
-        input_dtype=dtype, mean=(0, 0, 0), std=(255 / white,) * 3, pad_value=114, placement=placement, layout=layout,
-        labels=tuple(f"class {i}" for i in range(80)), outputs=(TensorSpec("out", shape, raw.dtype.name),),
-        fixed_batch=None, confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    model = model_spec(
+        name=name,
+        path=str(path),
+        width=size,
+        height=size,
+        channels=channels,
+        input_dtype=dtype,
+        std=(255 / white,) * 3,
+        placement=placement,
+        layout=layout,
+        labels=tuple(f"class {i}" for i in range(80)),
+        outputs=(TensorSpec("out", shape, raw.dtype.name),),
+    )
     return model, raw[0], width, height
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from made.specs import model_spec
 
 from stages.errors import UserError
-from stages.model import HeadOptions, ModelSpec, TensorSpec
+from stages.model import HeadOptions, TensorSpec
 from stages.postprocess.registry import LAYOUTS, fitting, head_for
 
 
 def model_of(layout, *shapes, labels=80, dtype="float32", size=(640, 640)):
     outputs = tuple(TensorSpec(f"out{i}", shape, dtype) for i, shape in enumerate(shapes))
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=size[0], height=size[1], channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout=layout,
-        labels=tuple(f"c{i}" for i in range(labels)), outputs=outputs, fixed_batch=None, confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    return model_spec(
+        width=size[0], height=size[1], layout=layout, labels=tuple(f"c{i}" for i in range(labels)), outputs=outputs
+    )
 
 
 GOOD = [

@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+from made.specs import model_spec
 
 from stages.camera import CameraSpec
 from stages.errors import UserError
 from stages.frames import HeapRing
 from stages.letterbox import geometry
 from stages.messages import PostItem, PostTask
-from stages.model import ModelSpec, TensorSpec, output_slot_bytes, output_views
+from stages.model import TensorSpec, output_slot_bytes, output_views
 from stages.postprocess import stage as stage_module
 from stages.postprocess.stage import Postprocess
 
@@ -21,12 +22,15 @@ ANCHORS, CLASSES = 8, 3
 
 
 def model_of(name="m", layout="ssd", placement="stretch", shape=(ANCHORS, 4 + CLASSES), labels=CLASSES):
-    return ModelSpec(
-        name=name, path="/m.onnx", sha256="", width=100, height=100, channels="rgb", input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement=placement, layout=layout,
-        labels=tuple(f"c{i}" for i in range(labels)), outputs=(TensorSpec("out", shape, "float32"),),
-        fixed_batch=None, confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    return model_spec(
+        name=name,
+        width=100,
+        height=100,
+        placement=placement,
+        layout=layout,
+        labels=tuple(f"c{i}" for i in range(labels)),
+        outputs=(TensorSpec("out", shape, "float32"),),
+    )
 
 
 def camera_of(name="gate-1", **changes):

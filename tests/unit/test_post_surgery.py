@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import onnx
 import pytest
+from made.files import constants, described
 from onnx import TensorProto, helper, numpy_helper
 from oracles.naive_layouts import ANCHORS, decode_runs
 
@@ -77,15 +78,6 @@ def logits(s: Surgery) -> None:
     s.output(part, ANCHOR_COUNT, 4)
 
 
-def described(folder: Path, file: Path, layout: str, size: int, labels: str = "coco", extra: str = "") -> Path:
-    path = folder / "model.yaml"
-    path.write_text(
-        f"file: {file}\nlayout: {layout}\nlabels: {labels}\n{extra}\n"
-        f"input: {{width: {size}, height: {size}, placement: stretch, std: 1}}\n"
-    )
-    return path
-
-
 def objects_in(detections: Any) -> list[Any]:
     (camera,) = detections.detections.values()
     return [found.objects for found in camera]
@@ -142,28 +134,6 @@ NO_OBJECT = 0.01
 
 def logit(p: float) -> float:
     return math.log(p / (1 - p))
-
-
-def constants(path: Path, outputs: dict[str, np.ndarray]) -> None:
-    """A file that gives these outputs for every picture, for any batch."""
-    nodes = [helper.make_node("ReduceMean", ["images", "axes"], ["mean"], keepdims=0)]
-    nodes.append(helper.make_node("Mul", ["mean", "zero"], ["nothing"]))
-    initializers = [
-        numpy_helper.from_array(np.array([1, 2, 3], np.int64), "axes"),
-        numpy_helper.from_array(np.float32(0), "zero"),
-    ]
-    infos = []
-    for name, values in outputs.items():
-        axes = np.arange(1, values.ndim + 1)
-        initializers.append(numpy_helper.from_array(axes, f"{name}.axes"))
-        initializers.append(numpy_helper.from_array(values.astype(np.float32)[None], f"{name}.values"))
-        nodes.append(helper.make_node("Unsqueeze", ["nothing", f"{name}.axes"], [f"{name}.nothing"]))
-        nodes.append(helper.make_node("Add", [f"{name}.nothing", f"{name}.values"], [name]))
-        infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *values.shape]))
-    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, SIZE, SIZE])
-    graph = helper.make_graph(nodes, "constants", [images], infos, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.save(model, str(path))
 
 
 def centred(box: tuple[float, ...]) -> list[float]:
@@ -253,7 +223,7 @@ def test_a_file_of_this_layout_gives_its_object_in_pixels_of_the_picture(
     layout: str, tmp_path: Path, picture: Path
 ) -> None:
     make, extra = CASES[layout]
-    constants(tmp_path / "made.onnx", make())
+    constants(tmp_path / "made.onnx", make(), SIZE)
     model = described(tmp_path, tmp_path / "made.onnx", layout, SIZE, LABELS, extra)
     ((objects,),) = [objects_in(replay(picture, model=str(model), confidence=0.5))]
     (found,) = objects
@@ -280,7 +250,7 @@ def test_a_file_of_this_layout_gives_its_object_in_pixels_of_the_picture(
 
 
 def test_a_classifier_names_what_the_frame_shows(tmp_path: Path, picture: Path) -> None:
-    constants(tmp_path / "made.onnx", {"output0": np.log([0.2, 0.7, 0.1])})
+    constants(tmp_path / "made.onnx", {"output0": np.log([0.2, 0.7, 0.1])}, SIZE)
     model = described(tmp_path, tmp_path / "made.onnx", "classify", SIZE, LABELS, "head: {scores: logits, top: 2}")
     (objects,) = objects_in(replay(picture, model=str(model), confidence=0.05))
     assert [(o.label, o.score, o.box) for o in objects] == [
@@ -316,7 +286,7 @@ def test_classes_of_one_group_suppress_each_other(tmp_path: Path, picture: Path)
     for anchor, (class_id, score) in enumerate([(0, 0.9), (1, 0.8), (2, 0.7)]):
         rows_of[anchor] = [*centred(BOX), 0, 0, 0]
         rows_of[anchor, 4 + class_id] = score
-    constants(tmp_path / "made.onnx", {"output0": rows_of.T})
+    constants(tmp_path / "made.onnx", {"output0": rows_of.T}, SIZE)
     model = described(tmp_path, tmp_path / "made.onnx", "yolov8", SIZE, LABELS)
 
     def labels(**settings: Any) -> list[str]:

@@ -14,7 +14,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from onnx import TensorProto, helper, numpy_helper
+from searching import examples
 
 from pipeline.cli import main
 from pipeline.models import quantize
@@ -65,24 +67,14 @@ def two_convolutions(path: Path, **how: Any) -> Path:
 
 
 def spec(path: Path, **changes: Any) -> ModelSpec:
-    model = ModelSpec(
-        name="m",
+    model = model_spec(
         path=str(path),
-        sha256="",
         width=32,
         height=32,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0,) * 3,
-        std=(1.0,) * 3,
         pad_value=0,
         placement="stretch",
-        layout="ssd",
         labels=("person",),
         outputs=(TensorSpec("rows", (4, 30, 30), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
     return replace(model, **changes)
@@ -357,7 +349,7 @@ things = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(things, things), max_size=4))
 def test_counts_add_up_and_a_model_agrees_with_itself(frames: list[tuple[list[Any], list[Any]]]) -> None:
     was, now = [a for a, _ in frames], [b for _, b in frames]

@@ -534,6 +534,25 @@ def test_close_after_its_deadline_still_returns_at_once(make: Any, reader: Any, 
     assert time.monotonic() - began < 30  # it returns; the reader never reads
 
 
+def test_a_loss_is_told_though_the_machine_was_too_busy_to_see_it_happen(
+    make: Any, reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make(hwm=1000)
+    reader(sink.address, hwm=1)
+    wait_for(sink, 1)
+    for seq in range(BUFFER_MESSAGES):
+        assert sink.take(detections(seq, model=BIG))
+
+    class Busy(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if self.name == "campipe-publish-end":
+                self.join()  # the linger has run out before the caller sees anything
+
+    monkeypatch.setattr(threading, "Thread", Busy)
+    assert "could not be delivered" in sink.close(time.monotonic_ns())
+
+
 def test_close_without_subscribers_is_immediate_and_leaves_nothing_open(make: Any) -> None:
     files, threads = 0, 0
     for attempt in range(5):
@@ -566,8 +585,11 @@ def status(state: Any, camera: str = "gate-1", cause: str = "started") -> Status
     return Status(camera=camera, epoch=0, state=state, cause=cause, detail="", time_ns=1)
 
 
-def test_a_late_subscriber_is_told_the_last_status_of_each_camera(make: Any, reader: Any, clock: Clock) -> None:
-    sink = make()
+@pytest.mark.parametrize("live", [(), ("gate-1",), ("gate-1", "yard")])
+def test_a_late_subscriber_is_told_the_last_status_of_each_camera(
+    make: Any, reader: Any, clock: Clock, live: tuple[str, ...]
+) -> None:
+    sink = make(live=live)
     for message in (status("connecting"), status("started"), status("gap"), status("failed", "yard")):
         take(sink, message)
     late = reader(sink.address, (b"status/",))
@@ -583,8 +605,9 @@ def test_a_late_subscriber_is_told_the_last_status_of_each_camera(make: Any, rea
     assert late.read(200) is None  # told once
 
 
-def test_a_camera_that_was_taken_out_is_not_told_of_any_more(make: Any, reader: Any) -> None:
-    sink = make()
+@pytest.mark.parametrize("live", [(), ("gate-1",)])
+def test_a_camera_that_was_taken_out_is_not_told_of_any_more(make: Any, reader: Any, live: tuple[str, ...]) -> None:
+    sink = make(live=live)
     take(sink, status("started"))
     take(sink, status("ended", cause="removed"))
     late = reader(sink.address, (b"status/gate-1",))
@@ -593,8 +616,25 @@ def test_a_camera_that_was_taken_out_is_not_told_of_any_more(make: Any, reader: 
     assert late.read(200) is None
 
 
-def test_a_subscriber_of_detections_alone_is_told_no_status(make: Any, reader: Any) -> None:
-    sink = make()
+def test_a_late_subscriber_of_a_live_camera_is_told_though_another_is_full(
+    make: Any, reader: Any, clock: Clock
+) -> None:
+    sink = make(live=("gate-1",), hwm=20)
+    reader(sink.address, hwm=1)
+    wait_for(sink, 1)
+    take(sink, status("started"))
+    for seq in range(BUFFER_MESSAGES):
+        take(sink, detections(seq, model=BIG))
+    late = reader(sink.address, (b"status/",))
+    wait_for(sink, 2)
+    clock.ahead_ns += 1_000 * MS
+    sink.service()
+    assert (late.read() or {}).get("state") == "started"
+
+
+@pytest.mark.parametrize("live", [(), ("gate-1",)])
+def test_a_subscriber_of_detections_alone_is_told_no_status(make: Any, reader: Any, live: tuple[str, ...]) -> None:
+    sink = make(live=live)
     take(sink, status("started"))
     late = reader(sink.address, (b"detections/",))
     wait_for(sink, 1)

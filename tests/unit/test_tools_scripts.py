@@ -30,10 +30,14 @@ esac
 
 # Stands for what is installed: notes how it was called, and fails where the test says so.
 INSIDE = """#!/bin/sh
-if [ "$1" = -c ]; then echo "whole $FINDER"; exit; fi
+case "$1 $2" in
+    "-c "*usable_cores*) echo "${WORKERS-1}"; exit ;;
+    "-c "*) echo "whole $FINDER"; exit ;;
+esac
 for argument in "$@"; do line="$line <$argument>"; done
 echo "${0##*/}$line in $PWD" >> "$JOURNAL"
 case "$line" in
+    *"<not slow> <-n>"*) exit "${PARALLEL_STATUS-0}" ;;
     *"<not slow>"*) exit "${FAST_STATUS-0}" ;;
     *"<slow>"*) exit "${SLOW_STATUS-0}" ;;
     *"<ruff> <check>"*) exit "${RUFF_STATUS-0}" ;;
@@ -213,6 +217,8 @@ def test_pythonpath_of_others_does_not_leak_in(checkout: Checkout) -> None:
 # --- tools/test -------------------------------------------------------------------------------------------------------
 
 FAST, SLOW = "python <-m> <pytest> <-m> <not slow>", "python <-m> <pytest> <-m> <slow>"
+PARALLEL = f"{FAST} <-n> <2> <--dist> <worksteal> <tests/unit> <tests/property> <tests/contract>"
+SERIAL = f"{FAST} <--ignore> <tests/unit> <--ignore> <tests/property> <--ignore> <tests/contract>"
 
 
 @pytest.mark.parametrize(
@@ -226,6 +232,13 @@ FAST, SLOW = "python <-m> <pytest> <-m> <not slow>", "python <-m> <pytest> <-m> 
         ([], {"SLOW_STATUS": "5"}, 0, [FAST, SLOW]),  # no slow tests is none
         (["-k", "a b", "-x"], {}, 0, ["python <-m> <pytest> <-k> <a b> <-x>"]),
         (["--fast", "-x"], {"FAST_STATUS": "3"}, 3, [f"{FAST} <-x>"]),
+        ([], {"WORKERS": "2"}, 0, [PARALLEL, SERIAL, SLOW]),
+        (["--fast"], {"WORKERS": "2"}, 0, [PARALLEL, SERIAL]),
+        (["--fast", "-x"], {"WORKERS": "2"}, 0, [f"{FAST} <-x>"]),
+        (["-x"], {"WORKERS": "2"}, 0, ["python <-m> <pytest> <-x>"]),
+        ([], {"WORKERS": "2", "PARALLEL_STATUS": "1", "FAST_STATUS": "3"}, 1, [PARALLEL, SERIAL]),
+        ([], {"WORKERS": "2", "PARALLEL_STATUS": "2"}, 2, [PARALLEL]),  # Ctrl-C
+        ([], {"WORKERS": "2", "FAST_STATUS": "1"}, 1, [PARALLEL, SERIAL]),
     ],
 )
 def test_test_runs_fast_then_slow(
@@ -237,6 +250,14 @@ def test_test_runs_fast_then_slow(
     assert "--extras test" in prepare
     assert calls == [f"{call} in {checkout.root}" for call in runs]
     assert run.stderr.count("campipe: pytest ") == len(runs)
+
+
+def test_test_without_xdist_says_so_where_there_are_cores_to_share(checkout: Checkout) -> None:
+    run = checkout.run(checkout.root / "tools" / "test", WORKERS="none")
+    assert run.returncode == 2
+    assert ".venv lacks pytest-xdist" in run.stderr
+    assert len(checkout.calls()) == 1
+    assert checkout.run(checkout.root / "tools" / "test", "-x", WORKERS="none").returncode == 0
 
 
 def test_test_understands_paths_of_the_callers_folder(checkout: Checkout) -> None:

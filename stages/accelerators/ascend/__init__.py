@@ -1,0 +1,1 @@
+"""The Ascend backend: the one place that touches the vendor's module ``acl``."""

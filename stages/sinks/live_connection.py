@@ -1,0 +1,38 @@
+"""Owns what the system is told of the connection of one subscriber to live cameras. Does not own the connection.
+
+The system would keep megabytes of what was sent for a subscriber that takes little, minutes of it, and keep a dead one
+for a quarter of an hour. libzmq has options for some of this, but takes them for addresses that are bound later only;
+a live camera may join a run whose subscribers have long been there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket as sockets
+from typing import Final
+
+GONE_AFTER_MS = 60_000  # one that has taken nothing for so long is cut off
+UNSENT_BYTES: Final = 16 * 1024  # what waits beyond that is the publisher's, who knows how old it is
+LOCAL_SEND_BYTES: Final = 32 * 1024  # the same for a local socket, which has nothing but its send buffer
+_TCP_USER_TIMEOUT: Final = 18
+_TCP_NOTSENT_LOWAT: Final = 25
+
+
+def keep_short(descriptor: int, address: str) -> None:
+    """Let little wait in the system for the connection ``descriptor`` of a socket bound to ``address``.
+
+    Does nothing for a descriptor that is another thing by now: the connection may have ended meanwhile.
+    """
+    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family == sockets.AF_UNIX:
+            if connection.getsockname() == _local_name(address):
+                connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, LOCAL_SEND_BYTES // 2)  # Linux doubles it
+        elif str(connection.getsockname()[1]) == address.rpartition(":")[2]:
+            connection.setsockopt(sockets.IPPROTO_TCP, _TCP_USER_TIMEOUT, GONE_AFTER_MS)
+            connection.setsockopt(sockets.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+
+def _local_name(address: str) -> str | bytes:
+    path = address.removeprefix("ipc://")
+    return b"\0" + path[1:].encode() if path.startswith("@") else path

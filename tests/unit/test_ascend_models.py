@@ -1,0 +1,271 @@
+"""What an OM must be for a model's description, how frames are fed to it, and what stands for it on the simulator."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from stages.accelerators.aclsim.om import OmDescription
+from stages.accelerators.ascend.atc import atc_command, no_om
+from stages.accelerators.ascend.feeding import feeder_of
+from stages.accelerators.ascend.om import OmFacts, OmTensor
+from stages.accelerators.ascend.om_check import match_outputs, om_problems
+from stages.accelerators.ascend.simulated_om import simulated_om
+from stages.errors import BadItem
+from stages.model import ModelSpec, OmSpec, TensorSpec
+
+SPEC = ModelSpec(
+    name="m",
+    path="/models/m.onnx",
+    sha256="",
+    width=64,
+    height=32,
+    channels="rgb",
+    input_layout="nchw",
+    input_dtype="float32",
+    mean=(0.0, 0.0, 0.0),
+    std=(255.0, 255.0, 255.0),
+    pad_value=114,
+    placement="stretch",
+    layout="yolov8",
+    labels=("a", "b"),
+    outputs=(TensorSpec("boxes", (6, 42), "float32"), TensorSpec("more", (3,), "float16")),
+    fixed_batch=None,
+    confidence=0.4,
+    iou=0.45,
+)
+PLAIN = OmTensor(0, "images", (4, 3, 32, 64), "float32", 4 * 3 * 32 * 64 * 4)
+PICTURE = OmTensor(0, "images", (4, 32, 64, 3), "uint8", 4 * 32 * 64 * 3)
+NV12 = OmTensor(0, "images", (4, 48, 64, 1), "uint8", 4 * 48 * 64)
+OUTPUTS = (
+    OmTensor(0, "Concat_5:0:boxes", (4, 6, 42), "float32", 4 * 6 * 42 * 4),
+    OmTensor(1, "Relu:0:more", (4, 3), "float16", 4 * 3 * 2),
+)
+FACTS = OmFacts(PLAIN, OUTPUTS, (4,), 1, None, 0, None)
+SCALE = {f"varReciChn{n}": 0.00392157 for n in range(3)}
+AIPP = {"inputFormat": 3, "rbuvSwapSwitch": 0, "cscSwitch": 0, **SCALE}
+CSC = {"matrixR0C0": 298, "matrixR0C1": 0, "matrixR1C0": 298, "matrixR1C1": -100, "matrixR1C2": -208, "inputBias0": 16,
+       "inputBias1": 128, "inputBias2": 128}  # fmt: skip
+AIPP_NV12 = {"inputFormat": 1, "cscSwitch": 1, **CSC, **SCALE}
+
+
+def om(**changes: Any) -> OmSpec:
+    return replace(OmSpec("/models/m.om", "", 4), **changes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told", "facts"),
+    [
+        pytest.param(SPEC, om(), FACTS, id="plain"),
+        pytest.param(SPEC, om(soc="ascend310p3"), FACTS, id="soc by any case"),
+        pytest.param(
+            SPEC,
+            om(batch=(1, 2, 4)),
+            replace(FACTS, batches=(1, 2, 4), shape_index=1, inputs=2, picture=replace(PLAIN, dims=(-1, 3, 32, 64))),
+            id="gears",
+        ),
+        pytest.param(SPEC, om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp=AIPP), id="aipp rgb"),
+        pytest.param(
+            SPEC, om(aipp="bgr"), replace(FACTS, picture=PICTURE, aipp={**AIPP, "rbuvSwapSwitch": 1}), id="aipp bgr"
+        ),
+        pytest.param(SPEC, om(aipp="nv12"), replace(FACTS, picture=NV12, aipp=AIPP_NV12), id="nv12"),
+        pytest.param(
+            replace(SPEC, channels="bgr"),
+            om(aipp="nv12"),
+            replace(FACTS, picture=NV12, aipp={**AIPP_NV12, "matrixR0C1": 516}),
+            id="nv12 for a model of bgr",
+        ),
+        pytest.param(
+            SPEC,
+            om(aipp="nv12"),
+            replace(FACTS, picture=replace(NV12, dims=(4, 32, 64, 1)), aipp=AIPP_NV12),
+            id="nv12 shown as the picture",
+        ),
+        pytest.param(SPEC, om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp={}), id="parameters not told"),
+        pytest.param(
+            SPEC,
+            om(),
+            replace(FACTS, outputs=(replace(OUTPUTS[0], dtype="float16", size_bytes=4 * 6 * 42 * 2), OUTPUTS[1])),
+            id="half the bytes of an output",
+        ),
+        pytest.param(
+            SPEC,
+            om(),
+            replace(FACTS, outputs=(replace(OUTPUTS[0], name="out_a"), replace(OUTPUTS[1], name="out_b"))),
+            id="other names, same order",
+        ),
+    ],
+)
+def test_an_om_that_fits_is_taken(spec: ModelSpec, told: OmSpec, facts: OmFacts) -> None:
+    assert om_problems(spec, told, facts, "Ascend310P3") == []
+
+
+@pytest.mark.parametrize(
+    ("told", "facts", "says"),
+    [
+        pytest.param(om(soc="Ascend910B"), FACTS, "--soc_version=Ascend310P3", id="soc"),
+        pytest.param(om(batch=8), FACTS, "set `batch: 4`", id="batch"),
+        pytest.param(om(batch=(1, 4)), FACTS, "set `batch: 4`", id="gears told, built in"),
+        pytest.param(
+            om(), replace(FACTS, batches=(1, 4), shape_index=1), "set `batch: [1, 4]`", id="built in told, gears"
+        ),
+        pytest.param(om(aipp="rgb"), FACTS, "set `aipp: none`", id="no aipp"),
+        pytest.param(om(), replace(FACTS, picture=PICTURE, aipp=AIPP), "set `aipp: rgb`", id="aipp not told"),
+        pytest.param(om(), replace(FACTS, picture=NV12, aipp=AIPP_NV12), "set `aipp: nv12`", id="nv12 not told"),
+        pytest.param(om(aipp="nv12"), replace(FACTS, picture=PICTURE, aipp=AIPP), "takes RGB888_U8", id="other format"),
+        pytest.param(
+            om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp={**AIPP, "inputFormat": 2}), "XRGB8888", id="xrgb"
+        ),
+        pytest.param(
+            om(aipp="bgr"), replace(FACTS, picture=PICTURE, aipp=AIPP), "rbuv_swap_switch: true", id="not swapped"
+        ),
+        pytest.param(
+            om(aipp="rgb"),
+            replace(FACTS, picture=PICTURE, aipp={**AIPP, "cscSwitch": 1}),
+            "csc_switch: false",
+            id="colours converted",
+        ),
+        pytest.param(
+            om(aipp="nv12"),
+            replace(FACTS, picture=NV12, aipp={**AIPP_NV12, "matrixR1C1": -55}),
+            "BT.601",
+            id="other matrix",
+        ),
+        pytest.param(
+            om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp={**AIPP, "cropSwitch": 1}), "without", id="crop"
+        ),
+        pytest.param(
+            om(aipp="rgb"),
+            replace(FACTS, picture=PICTURE, aipp={**AIPP, "varReciChn1": 1.0}),
+            "multiplies by 1 in channel 1",
+            id="factor",
+        ),
+        pytest.param(
+            om(aipp="rgb"),
+            replace(FACTS, picture=PICTURE, aipp={**AIPP, "meanChn2": 104, "minChn2": 0.5}),
+            "subtracts 104.5",
+            id="mean",
+        ),
+        pytest.param(om(), replace(FACTS, picture=replace(PLAIN, dtype="float16")), "is float16", id="input type"),
+        pytest.param(
+            om(), replace(FACTS, picture=replace(PLAIN, dims=(4, 3, 64, 32))), "is 4x3x64x32", id="on its side"
+        ),
+        pytest.param(om(), replace(FACTS, outputs=OUTPUTS[:1]), "--out_nodes", id="one output only"),
+        pytest.param(
+            om(),
+            replace(FACTS, outputs=(replace(OUTPUTS[0], dims=(4, 6, 43)), OUTPUTS[1])),
+            "is 6x43 float32",
+            id="output shape",
+        ),
+        pytest.param(
+            om(), replace(FACTS, outputs=(replace(OUTPUTS[0], dtype="int32"), OUTPUTS[1])), "int32", id="output type"
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_with_what_differs_and_the_remedy(told: OmSpec, facts: OmFacts, says: str) -> None:
+    problems = om_problems(SPEC, told, facts, "Ascend310P3")
+    assert any(says in problem for problem in problems), problems
+    assert all(problem.startswith("model m: om: ") for problem in problems)
+
+
+def test_outputs_are_found_by_name_whatever_their_order() -> None:
+    swapped = replace(FACTS, outputs=(replace(OUTPUTS[1], index=0), replace(OUTPUTS[0], index=1)))
+    found, problems = match_outputs(SPEC, swapped)
+    assert problems == []
+    assert [tensor.index for tensor in found] == [1, 0]
+
+
+@pytest.mark.parametrize(("frames", "gear"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 4)])
+def test_the_smallest_batch_that_holds_the_frames_is_run(frames: int, gear: int) -> None:
+    assert replace(FACTS, batches=(1, 2, 4)).gear(frames) == gear
+
+
+def picture() -> np.ndarray:
+    small = np.random.default_rng(3).integers(60, 200, (2, 4, 3), np.uint8)
+    return cv2.resize(small, (64, 32), interpolation=cv2.INTER_LINEAR)
+
+
+def fed(spec: ModelSpec, aipp: str) -> np.ndarray:
+    feeder = feeder_of(spec, om(aipp=aipp))
+    out = np.zeros(feeder.input_shape, feeder.dtype)
+    feeder.write(picture(), out)
+    return out
+
+
+@pytest.mark.parametrize("channels", ["rgb", "bgr"])
+def test_pictures_are_fed_in_the_order_that_aipp_takes(channels: Any) -> None:
+    spec = replace(SPEC, channels=channels)
+    other = "bgr" if channels == "rgb" else "rgb"
+    assert fed(spec, channels).tobytes() == picture().tobytes()
+    assert fed(spec, other).tobytes() == np.ascontiguousarray(picture()[..., ::-1]).tobytes()
+
+
+@pytest.mark.parametrize("channels", ["rgb", "bgr"])
+def test_nv12_is_two_planes_of_which_the_picture_can_be_made_again(channels: Any) -> None:
+    planes = fed(replace(SPEC, channels=channels), "nv12")
+    assert planes.shape == (48, 64)
+    back = cv2.cvtColor(planes, cv2.COLOR_YUV2RGB_NV12 if channels == "rgb" else cv2.COLOR_YUV2BGR_NV12)
+    difference = np.abs(back.astype(int) - picture())
+    assert difference.mean() < 4  # half the colour's resolution is lost
+    # red, green, blue by the matrix of the documents: an oracle that is not cv2's
+    y, u, v = (p.astype(int) for p in (planes[:32], planes[32:, 0::2], planes[32:, 1::2]))
+    u, v = (np.repeat(np.repeat(plane, 2, 0), 2, 1) - 128 for plane in (u, v))
+    red = np.clip((298 * (y - 16) + 409 * v) >> 8, 0, 255)
+    assert np.abs(red - picture()[..., 0 if channels == "rgb" else 2]).mean() < 6
+
+
+@pytest.mark.parametrize("aipp", ["rgb", "bgr", "nv12", "none"])
+def test_frames_of_another_size_or_type_are_refused_before_anything_is_copied(aipp: str) -> None:
+    feeder = feeder_of(SPEC, om(aipp=aipp))
+    out = np.zeros(feeder.input_shape, feeder.dtype)
+    for frame in (np.zeros((64, 32, 3), np.uint8), np.zeros((32, 64), np.uint8), np.zeros((32, 64, 3), np.float32)):
+        with pytest.raises(BadItem):
+            feeder.write(frame, out)
+    assert not out.any()
+
+
+def test_the_refusal_of_a_model_without_om_names_the_command() -> None:
+    text = no_om(SPEC, "Ascend310P3")
+    command = text.split("`")[3]
+    words = shlex.split(command)
+    assert words[0] == "atc"
+    assert "--framework=5" in words
+    assert "--model=/models/m.onnx" in words
+    assert "--input_shape=images:8,3,32,64" in words
+    assert "--soc_version=Ascend310P3" in words
+    assert "om: {file: m.om, batch: 8}" in text
+    assert "--input_shape=images:2,32,64,3" in atc_command(replace(SPEC, input_layout="nhwc", fixed_batch=2))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "most", "batch"),
+    [(None, 8, (1, 2, 4, 8)), (None, 1, 1), (None, 2, (1, 2)), (None, 6, (1, 2, 4, 6)), (4, 4, 4), (3, 8, 3)],
+)
+def test_what_stands_for_an_om_has_the_batches_of_the_model(fixed: int | None, most: int, batch: Any) -> None:
+    with ExitStack() as stack:
+        told = simulated_om(replace(SPEC, fixed_batch=fixed), most, stack, canned=True)
+        written = OmDescription.read(told.path)
+    assert told.batch == batch
+    assert written.batch == batch
+    assert written.onnx == SPEC.path
+
+
+def test_a_real_om_is_simulated_from_what_its_description_says(tmp_path: Path) -> None:
+    real = tmp_path / "m.om"
+    real.write_bytes(b"IMOD\x00\x01binary")
+    spec = replace(SPEC, om=OmSpec(str(real), "", (1, 4), "bgr", "Ascend310P1"))
+    with ExitStack() as stack:
+        told = simulated_om(spec, 4, stack, canned=True)
+        written = OmDescription.read(told.path)
+    assert not Path(told.path).exists(), "nothing is left"
+    assert (written.batch, written.soc) == ((1, 4), "Ascend310P1")
+    assert written.aipp is not None
+    assert (written.aipp.input, written.aipp.rbuv_swap) == ("RGB888_U8", True)
+    assert told.aipp == "bgr"
