@@ -92,6 +92,13 @@ COMMANDS: Final = (
         "print the graph of a site: nodes, channels, workers",
         "campipe graph site.yaml",
     ),
+    Command(
+        "bench",
+        "pipeline.commands.bench",
+        "Measure",
+        "how near to its ceiling it runs here, how many streams it carries, how late frames are",
+        "campipe bench saturate --memory",
+    ),
     Command("models", "pipeline.models.commands", "Models", "list, fetch and find models", "campipe models list"),
 )
 BY_NAME: Final = {command.name: command for command in COMMANDS}

@@ -51,6 +51,7 @@ class CameraSpec:
     corrupt: Literal["flag", "drop"] = "flag"  # what becomes of frames with damage
     network: bool = False  # a live source: connected, watched, connected again; else a recording
     link: LinkSpec = LinkSpec()
+    preload: bool = False  # a recording: decode its beginning once, play that from memory; for measuring
 
     def without_secrets(self) -> CameraSpec:
         """What workers get that don't connect to anything."""

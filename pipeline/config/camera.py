@@ -63,6 +63,11 @@ class SourceConfig(Section):
     pace: Literal["fast", "realtime"] = Field(
         default="fast", description="Files: as fast as possible, or as fast as they were recorded."
     )
+    preload: bool = Field(
+        default=False,
+        description="Files, for measuring: decode the beginning (16 MiB of pictures, at most 250) once and play that "
+        "from memory, with loop for ever. What a run then costs is all but decoding.",
+    )
     recorded_at: PointOfTime | None = Field(
         default=None,
         description="Files: when the first picture was taken, like 2026-05-01T12:00:00Z. Default: what the file says."

@@ -116,6 +116,7 @@ def _camera(camera: CameraConfig, model: ModelConfig) -> CameraSpec:
         track=0 if source.track == "auto" else source.track,
         loop=source.loop,
         pace=source.pace,
+        preload=source.preload and not from_camera,
         live=from_camera if live.policy == "auto" else live.policy == "newest",
         recorded_at_ns=_utc_ns(source.recorded_at) if source.recorded_at is not None else None,
         max_frames=source.max_frames,

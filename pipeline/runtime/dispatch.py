@@ -48,6 +48,7 @@ class Dispatcher:
         self.outbox: deque[tuple[str, InternalMessage]] = deque()
         self.outbound = Outbound()
         self.on_quarantine: Callable[[Frame, str], None] = lambda _frame, _stage: None
+        self.on_batch: Callable[[str, int, RawOutput], None] | None = None  # executor, frames, when it did what
         self._wall_ns = wall_ns
         self._batcher: Batcher[Frame] = Batcher()
         self._free_outputs = {name: list(range(count)) for name, count in plan.output_slots.items()}
@@ -184,6 +185,8 @@ class Dispatcher:
         if line is None or batch is None:
             return
         line.lonely = False
+        if self.on_batch is not None:
+            self.on_batch(worker, len(batch.frames), message)
         self._deadlines[worker].took(message.finished_at_ns - batch.given_ns)
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from stages.camera import CameraSpec
 from stages.decode.file import FileSource
+from stages.decode.memory import MemorySource
 from stages.decode.sampling import Sampler
 from stages.decode.slots import SlotWriter
 from stages.decode.source import Ending, Source, SourceFacts, SourceFrame
@@ -157,7 +158,9 @@ class Decode:
         self._close_source()
 
     def _open_source(self) -> StreamStarted:
-        source = FileSource(self._camera)
+        source: Source = FileSource(self._camera)
+        if self._camera.preload:
+            source = MemorySource(source, loop=self._camera.loop)
         facts = source.open()
         self._source, self._facts = source, facts
         if self._camera.recorded_at_ns is None:
@@ -214,6 +217,8 @@ class Decode:
             captured_ns=self._recorded_at_ns + source_frame.pts_ns,
             corrupt=source_frame.corrupt,
             decoded_at_ns=self._clock_ns(),
+            # a recording that plays a camera's part: its frame is there when it is due, however early it was read
+            arrived_at_ns=self._due_ns(source_frame),
         )
 
     def _next_epoch(self, source: Source) -> list[InternalMessage]:

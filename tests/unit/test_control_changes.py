@@ -30,6 +30,7 @@ OTHER = {
     "max_frames": 7, "sample_every": 2, "sample_fps": 5.0, "roi": (0.0, 0.0, 0.5, 1.0), "confidence": 0.7, "iou": 0.6,
     "classes": (1,), "class_agnostic": True, "nms_groups": ((1, 2),), "max_objects": 3, "max_age_ms": 20, "user": "u",
     "password": "p", "keyframes": True, "corrupt": "drop", "network": True, "link": LinkSpec(stall_ms=1),
+    "preload": True,
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ class Engine:
         """All messages, without what depends on slots and clocks, and with what lies in the slots."""
         pictures = iter(self.pictures)
         return [
-            (msgspec.structs.replace(m, slot=0, generation=0, decoded_at_ns=0), next(pictures))
+            (msgspec.structs.replace(m, slot=0, generation=0, decoded_at_ns=0, arrived_at_ns=0), next(pictures))
             if isinstance(m, FrameReady)
             else m
             for m in self.messages

@@ -1,0 +1,152 @@
+"""Owns what is noted of a run while it goes on, as cheaply as can be. Computes no figure (``outcome`` does).
+
+A sink like any other, the last one, so that what it notes has been published. When its windows are over it asks for the
+end of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.bench.batches import BatchRun
+from pipeline.bench.processes import cpu_ns, private_bytes
+from pipeline.bench.windows import Windows
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.runtime.dispatch import Dispatcher
+from stages.messages import Detections, ExternalMessage, RawOutput, Trace
+
+NO_FRAME_NS = 60_000_000_000  # without any frame: whatever the reason, there is nothing to measure
+MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The state of a run at the begin or end of what is measured; ``cpu_ns`` by worker, the engine among them."""
+
+    at_ns: int
+    cpu_ns: dict[str, int]
+    dropped: dict[str, dict[str, int]]  # by camera and cause
+
+
+class Published(NamedTuple):
+    """A frame that was published. Ages then: since its stamp (``age_ns``), since its data had arrived or was due.
+
+    0: not known.
+    """
+
+    at_ns: int
+    age_ns: int
+    arrived_ago_ns: int
+    trace: Trace | None
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was noted, in order; ``published`` by camera."""
+
+    published: dict[str, list[Published]] = field(default_factory=dict)
+    batches: list[BatchRun] = field(default_factory=list)
+    objects: int = 0
+    frames: int = 0
+    first_ns: int = 0
+    edges: list[Edge] = field(default_factory=list)
+    private_bytes: dict[str, int] = field(default_factory=dict)  # by worker, at the end
+
+
+class Probe:
+    """See Sink. ``attach`` before the run begins; ``stop`` is called with ``MEASURED`` when it may end."""
+
+    def __init__(self, windows: Windows, stop: Callable[[str], None], own_pid: int) -> None:
+        self.notes = Notes()
+        self._windows = windows
+        self._stop = stop
+        self._pids = {"engine": own_pid}
+        self._dispatcher: Dispatcher | None = None
+        self._opened_ns = 0
+        self._stopped = False
+        self._live: frozenset[str] = frozenset()
+
+    def attach(self, dispatcher: Dispatcher) -> None:
+        """Note the batches of this run, too."""
+        self._dispatcher = dispatcher
+        self._live = frozenset(name for name, line in dispatcher.cameras.items() if line.spec.live)
+        dispatcher.on_batch = self._on_batch
+
+    def on_snapshot(self, snapshot: EngineSnapshot) -> None:
+        """Who the workers are."""
+        self._pids |= {worker.name: worker.pid for worker in snapshot.workers if worker.pid}
+
+    @property
+    def name(self) -> str:
+        """See Sink."""
+        return "bench"
+
+    def open(self) -> None:
+        """See Sink."""
+        self._opened_ns = time.monotonic_ns()
+
+    def take(self, message: ExternalMessage) -> bool:
+        """See Sink."""
+        if not isinstance(message, Detections):
+            return True
+        now_ns = time.monotonic_ns()
+        notes = self.notes
+        if not notes.first_ns:
+            notes.first_ns = now_ns
+        notes.frames += 1
+        notes.objects += len(message.objects)
+        arrived_ago_ns = age_ns = self._arrived_ago_ns(message, now_ns)
+        if message.clock == "rtcp":  # the camera's own clock, where it tells it
+            age_ns = time.time_ns() - message.captured_ns
+        told = Published(now_ns, age_ns, arrived_ago_ns, message.trace)
+        notes.published.setdefault(message.camera, []).append(told)
+        return True
+
+    def _arrived_ago_ns(self, message: Detections, now_ns: int) -> int:
+        if self._dispatcher is None or message.camera not in self._live:
+            return 0
+        head = self._dispatcher.outbound.line(live=True)[0]
+        return now_ns - (head.frame_ns or now_ns)
+
+    def _on_batch(self, executor: str, frames: int, raw: RawOutput) -> None:
+        self.notes.batches.append(
+            BatchRun(executor, frames, raw.submitted_at_ns, raw.uploaded_at_ns, raw.executed_at_ns, raw.finished_at_ns)
+        )
+
+    def service(self) -> None:
+        """See Sink. Takes the state at the edges, and ends the run."""
+        now_ns = time.monotonic_ns()
+        if self._stopped:
+            return
+        if not self.notes.first_ns:
+            if now_ns > self._opened_ns + NO_FRAME_NS:
+                self._end("no frame came")
+            return
+        passed_ns = now_ns - self.notes.first_ns
+        start_ns, end_ns = self._windows.kept_ns
+        if passed_ns >= (end_ns if self.notes.edges else start_ns) and len(self.notes.edges) < 2:
+            self.notes.edges.append(self._edge(now_ns))
+        if passed_ns >= self._windows.total_ns and len(self.notes.edges) == 2:
+            self.notes.private_bytes = {name: private_bytes(pid) for name, pid in self._pids.items()}
+            self._end(MEASURED)
+
+    def _edge(self, now_ns: int) -> Edge:
+        spent = {name: cpu_ns(pid) for name, pid in self._pids.items()}
+        cameras = self._dispatcher.cameras if self._dispatcher is not None else {}
+        return Edge(
+            at_ns=now_ns,
+            cpu_ns={name: spent_ns for name, spent_ns in spent.items() if spent_ns is not None},
+            dropped={name: dict(line.ledger.entry().dropped) for name, line in cameras.items()},
+        )
+
+    def _end(self, reason: str) -> None:
+        self._stopped = True
+        self._stop(reason)
+
+    def close(self, deadline_ns: int) -> str:
+        """See Sink."""
+        del deadline_ns
+        return ""

@@ -1,0 +1,152 @@
+"""Owns how results look as text. Pure: measures and prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pipeline.bench.density import FAULTY_LOAD, TOLERANCE_FPS, Density, Level
+from pipeline.bench.figures import Percentiles, Spread, spreads
+from pipeline.bench.outcome import KINDS, STAGES, Outcome
+from pipeline.bench.saturate import Saturation
+
+Row = Sequence[str]
+
+
+def grid(head: Row, rows: Sequence[Row]) -> str:
+    """A table in Markdown, columns aligned, so that it can be read as it is and pasted."""
+    every = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in every) for column in range(len(head))]
+
+    def line(row: Row) -> str:
+        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+
+    rule = "| " + " | ".join("-" * width for width in widths) + " |"
+    return "\n".join([line(every[0]), rule, *(line(row) for row in every[1:])])
+
+
+def saturation(found: Saturation) -> str:
+    """Rates, ceilings, cost."""
+    first = found.runs[0]
+
+    def of(figure: Callable[[Outcome], float], digits: int, factor: float = 1.0) -> str:
+        return found.spread(lambda run: figure(run.outcome)).text(digits, factor)
+
+    rows = [("campipe, frames/s", of(lambda each: each.rate, 1))]
+    for index, part in enumerate(first.parts):
+        rate = found.spread(lambda run, index=index: run.parts[index].rate)  # type: ignore[misc]
+        cpu = found.spread(lambda run, index=index: run.parts[index].cpu_ms)  # type: ignore[misc]
+        rows.append((f"{part.name} alone, frames/s", f"{rate.text(1)}; CPU {cpu.text(2)} ms a frame"))
+    rows += [
+        (
+            f"share of the slowest part ({first.ceiling.slowest}), %",
+            found.spread(lambda run: run.of_parts).text(1, 100),
+        ),
+        ("ceiling of the cores, frames/s", found.spread(lambda run: run.ceiling.of_cores).text(1)),
+        ("share of the nearer ceiling, %", found.spread(lambda run: run.of_nearest).text(1, 100)),
+        ("device idle, %", of(lambda each: each.idle, 1, 100)),
+        ("copies under compute, %", of(lambda each: each.hidden, 1, 100)),
+        (f"places filled in batches of {found.max_batch}, %", of(lambda each: each.occupancy, 1, 100)),
+        ("full batches, %", of(lambda each: each.full, 1, 100)),
+        ("cores busy with campipe", of(lambda each: each.cores, 2)),
+    ]
+    rows += [(f"CPU ms a frame, {kind}", each.text(3)) for kind, each in found.cpu_ms().items()]
+    rows.append(("CPU ms a frame, all but decode", of(lambda each: each.beyond_decode_ms, 3)))
+    rows += [(f"private MiB, {kind}", each.text(0)) for kind, each in _memory(found.typical.outcome).items()]
+    rows.append(("objects a frame", of(lambda each: each.objects, 1)))
+    return grid((f"{found.cameras} cameras, {len(found.runs)} runs", "median (range)"), rows)
+
+
+def _memory(outcome: Outcome) -> dict[str, Spread]:
+    return spreads([outcome.private_mib])
+
+
+def density(found: Density) -> str:
+    """The search, the loads, the faults."""
+    return "\n\n".join(part for part in (_search(found), _loads(found), _split(found), _faults(found)) if part)
+
+
+def _search(found: Density) -> str:
+    rows = [
+        (
+            str(trial.streams),
+            "pass" if trial.passed else "fail",
+            f"{trial.worst:.2f}",
+            f"{trial.outcome.age.p95:.0f}",
+            _causes(trial.outcome.dropped),
+        )
+        for trial in sorted(found.trials, key=lambda trial: trial.streams)
+    ]
+    failed = f"{found.failed} do not" if found.failed is not None else "more were not tried"
+    gap = "" if found.exact else " (numbers between were not tried)"
+    head = (
+        f"{found.passed} streams of {found.fps:g} frames/s keep their rate within {TOLERANCE_FPS} frames/s, "
+        f"{failed}{gap}."
+    )
+    return head + "\n\n" + grid(("streams", "", "slowest stream, frames/s", "p95, ms", "dropped"), rows)
+
+
+def _levels(found: Density) -> list[Level]:
+    return list(found.levels)
+
+
+def _loads(found: Density) -> str:
+    levels = _levels(found)
+    if not levels:
+        return ""
+
+    def row(name: str, figure: Callable[[Outcome], float], digits: int, factor: float = 1.0) -> Row:
+        return (name, *(level.spread(figure).text(digits, factor) for level in levels))
+
+    rows: list[Row] = [
+        row("stamp to published, p50, ms", lambda each: each.age.p50, 1),
+        row("p95, ms", lambda each: each.age.p95, 1),
+        row("p99, ms", lambda each: each.age.p99, 1),
+        row("longest, ms", lambda each: each.age.most, 1),
+        row("slowest stream, frames/s", lambda each: min(each.rates.values()), 2),
+        row("fastest stream, frames/s", lambda each: max(each.rates.values()), 2),
+        row("places filled in batches, %", lambda each: each.occupancy, 1, 100),
+        row("full batches, %", lambda each: each.full, 1, 100),
+        row("device idle, %", lambda each: each.idle, 1, 100),
+        row("cores busy with campipe", lambda each: each.cores, 2),
+        *(row(f"CPU ms a frame, {kind}", lambda each, kind=kind: each.cpu_ms[kind], 3) for kind in KINDS),  # type: ignore[misc]
+        *(row(f"private MiB, {kind}", lambda each, kind=kind: each.private_mib[kind], 0) for kind in KINDS),  # type: ignore[misc]
+        ("dropped, all runs", *(_causes(level.dropped) for level in levels)),
+    ]
+    return grid(("load", *(f"{level.share:.0%}: {level.streams} streams" for level in levels)), rows)
+
+
+def _split(found: Density) -> str:
+    """Where the time of a frame goes: p50 / p95 / p99, medians of the runs."""
+    levels = _levels(found)
+    if not levels:
+        return ""
+
+    def cell(level: Level, stage: str) -> str:
+        told = [each.stages[stage] for each in level.outcomes if stage in each.stages]
+        figures: list[Callable[[Percentiles], float]] = [lambda p: p.p50, lambda p: p.p95, lambda p: p.p99]
+        return " / ".join(f"{Spread.of(figure(each) for each in told).median:.1f}" for figure in figures)
+
+    rows = [(stage, *(cell(level, stage) for level in levels)) for stage in STAGES]
+    return grid(("ms in each stage, p50 / p95 / p99", *(f"{level.share:.0%}" for level in levels)), rows)
+
+
+def _faults(found: Density) -> str:
+    whole, faulty = found.level(FAULTY_LOAD), found.faulty
+    if whole is None or faulty is None:
+        return ""
+
+    def row(name: str, figure: Callable[[Outcome], float], digits: int) -> Row:
+        return (name, whole.spread(figure).text(digits), faulty.spread(figure).text(digits))
+
+    rows = [
+        row("p50, ms", lambda each: each.age.p50, 1),
+        row("p95, ms", lambda each: each.age.p95, 1),
+        row("p99, ms", lambda each: each.age.p99, 1),
+        row("slowest stream, frames/s", lambda each: min(each.rates.values()), 2),
+        ("dropped, all runs", _causes(whole.dropped), _causes(faulty.dropped)),
+    ]
+    return grid((f"{faulty.streams} healthy streams", "alone", "beside a dead and a flapping camera"), rows)
+
+
+def _causes(dropped: dict[str, int]) -> str:
+    return ", ".join(f"{cause} {count}" for cause, count in dropped.items()) or "none"
