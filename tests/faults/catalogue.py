@@ -28,7 +28,7 @@ class Fault:
     hold_s: float = 0.7
     back_s: float = 2.0
     lasts_s: float = 2.5
-    notice_s: float = 8.0
+    notice_s: float = 20.0  # waited for at most
     new_size: bool = False
     flags: bool = False  # pictures are marked corrupt
     marks: tuple[str, ...] = field(default=())  # "long": only in the soak
@@ -124,7 +124,7 @@ FAULTS = (
     Fault("unknown codec", _mishap(cut=True, sdp="unknown_codec"), ("unsupported",)),
     Fault("no codec told", _mishap(cut=True, sdp="no_codec"), ("unsupported", "no_video")),
     Fault("empty description", _mishap(cut=True, sdp="empty"), ANY_SDP),
-    Fault("absurd description", _mishap(cut=True, sdp="absurd"), ANY_SDP, notice_s=15),
+    Fault("absurd description", _mishap(cut=True, sdp="absurd"), ANY_SDP, notice_s=30),
     Fault("binary description", _mishap(cut=True, sdp="binary"), ANY_SDP),
     # pictures
     Fault("no keyframe", _mishap(cut=True, keyframes=False), ("no_keyframe",)),

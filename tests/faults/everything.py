@@ -103,7 +103,7 @@ def lose_all(site: FaultySite) -> float:
         victim.server.stop()
     names = [*site.names, site.late.name]
     for name in names:
-        site.run.wait(f"{name} told lost", lambda name=name: site.run.told_of(name, lost_s), 10)  # type: ignore[misc]
+        site.run.wait(f"{name} told lost", lambda name=name: site.run.told_of(name, lost_s), 30)  # type: ignore[misc]
     time.sleep(ALL_LOST_S)
     back_s = time.monotonic()
     site.server.ask("start")

@@ -16,6 +16,7 @@ TIMES = 2
 def test_every_kind_of_worker_is_replaced_whatever_ends_it(tmp_path: Path) -> None:
     with live_site(tmp_path) as run:
         blows = [blow for _ in range(TIMES) for kind in KINDS for blow in strike(run, [kind], signal.SIGKILL)]
+        blows += strike(run, ["forkserver"], signal.SIGSTOP)
         for _ in range(TIMES):
             blows += strike(run, KINDS, signal.SIGSTOP)
         for blow in blows:
