@@ -14,7 +14,7 @@ from typing import Final
 MS: Final = 1_000_000
 BACK_NS: Final = 1_000 * MS  # the deepest reordering; what is further back is a clock that was set
 SLACK_NS: Final = 2_000 * MS  # so much more than could have been sent meanwhile is a clock that was set, too
-DRIFT: Final = 0.012  # two clocks may drift apart by so much; no lag is made of it
+DRIFT: Final = 0.0105  # two clocks may drift apart by so much; no lag is made of it
 WINDOW_NS: Final = 1_000 * MS
 LEAST_WAITING: Final = 0.01  # of a window; who reads what is there already waits less, and only drift of waiters counts
 
