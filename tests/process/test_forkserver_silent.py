@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess, SpawnProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -25,6 +26,10 @@ from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.plan import DevicePlan
 from pipeline.planning import make_plan
 from pipeline.report import RunReport
+from pipeline.runtime.policy import RestartPolicy
+from pipeline.runtime.supervisor import KILLED_WITHIN_NS, Supervisor
+from pipeline.runtime.work import ExporterWork
+from pipeline.runtime.worker_process import WorkerProcess
 from stages.messages import Detections
 from stages.sinks.collect import CollectSink
 
@@ -149,3 +154,41 @@ def test_stopped_workers_do_not_outlive_the_engine(stopped: str, media_dir: Path
     parent.stdout.close()
     assert not left_after(everything, within_s=15)
     assert not list(run_folder.iterdir())
+
+
+def test_a_process_that_the_kernel_does_not_let_go_holds_up_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits for a device can't be killed; this one is not killed, which looks the same."""
+    monkeypatch.setattr(Supervisor, "_signal", staticmethod(lambda *_: None))
+    told: list[str] = []
+    supervisor = Supervisor(
+        "",
+        "",
+        "",
+        hang_ns=10**10,
+        start_ns=10**10,
+        needed=lambda _: True,
+        on_lost=lambda worker, why, blame: told.append(f"{why} {blame}"),
+        on_given_up=lambda *_: None,
+        on_gone=lambda *_: None,
+        on_start=lambda *_: None,
+        wake=lambda: None,
+    )
+    worker = WorkerProcess(
+        "executor/x", "executor", ("executor/x/0",), ExporterWork("", 0), RestartPolicy(3, 10**12), True
+    )
+    with subprocess.Popen(["sleep", "1000"]) as stuck:
+        worker.process, worker.state = SimpleNamespace(exitcode=None, close=lambda: None), "ready"  # type: ignore[assignment]
+        worker.pid_descriptor = os.pidfd_open(stuck.pid)
+        supervisor.workers[worker.name] = worker
+        began_s = time.monotonic()
+        supervisor.kill_for_hang(worker, 1)
+        for now_ns in range(1, KILLED_WITHIN_NS, KILLED_WITHIN_NS // 50):
+            assert supervisor.attend([], now_ns) == []
+            assert supervisor.next_due_ns(now_ns) == now_ns
+        assert supervisor.attend([], KILLED_WITHIN_NS + 2) == [worker]
+        supervisor.buried(worker, KILLED_WITHIN_NS + 2)
+        assert time.monotonic() - began_s < KILLED_WITHIN_NS / 1e9, "it was waited for"
+        stuck.kill()
+    assert told == ["executor/x was silent for too long and was killed True"]
+    assert worker.state == "restarting"
+    assert worker.pid_descriptor == -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.runtime.policy import LONGEST_DELAY_NS, RestartPolicy
+from pipeline.runtime.policy import LONGEST_DELAY_NS, NOT_STARTED_DELAY_NS, RestartPolicy
 
 S = 1_000_000_000
 
@@ -27,3 +27,9 @@ def test_the_delay_has_a_ceiling() -> None:
 
 def test_a_budget_of_zero_never_restarts() -> None:
     assert RestartPolicy(0, S).died(0) is None
+
+
+def test_a_process_that_could_not_be_had_counts_like_a_death_and_is_asked_for_again_later() -> None:
+    policy = RestartPolicy(6, 60 * S)
+    delays = [policy.not_started(i) for i in range(7)]
+    assert delays == [NOT_STARTED_DELAY_NS] * 5 + [16 * S // 10, None]
