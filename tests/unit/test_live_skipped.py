@@ -64,7 +64,7 @@ def test_pictures_that_are_left_out_unseen_are_seen_in_every_figure() -> None:
 
     later = gauge.read(dispatcher, (), 2 + LATELY_NS)
     assert (later.cameras[0].skipped, later.cameras[0].skips) == (37, False)
-    assert judge(later, 0.1).colour == "green"  # it mends itself
+    assert not [f for f in judge(later, 0.1).findings if "more than is decoded" in f.sentence]  # it mends itself
 
     dispatcher.receive("decode/gate", StreamEnded("gate", 0, "stopped", "", 2, 0, 0, True, 40))
     report = make_report(
