@@ -148,14 +148,14 @@ class Dispatcher:
     def receive(self, worker: str, message: InternalMessage) -> None:
         """Take one message of a worker's work. Results of work that was given to another meanwhile are ignored."""
         match message:
-            case RawOutput():
-                self._raw_output(worker, message)
-            case PostDone():
-                self._post_done(worker, message)
             case FrameReady() | FrameDropped() | StreamStarted() | LinkChanged() | StreamEnded():
                 camera = self.cameras.get(message.camera)
                 if camera is not None:  # else it was removed, and this is what its worker still had to say
                     self._of_source(camera, message)
+            case RawOutput():
+                self._raw_output(worker, message)
+            case PostDone():
+                self._post_done(worker, message)
             case _:
                 pass
 
@@ -365,6 +365,11 @@ class Dispatcher:
     def delivered(self, *, live: bool = False) -> None:
         """Every sink has taken the message that ``peek_outbound`` gave."""
         self.outbound.delivered(live=live)
+
+    @property
+    def waits_for_sinks(self) -> bool:
+        """So much waits for slow sinks that batches are held back."""
+        return self.outbound.full(live=True) or self.outbound.full(live=False)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

@@ -173,9 +173,12 @@ class EngineChannel:
             further += 1
         if further:
             raise ValueError(f"a message has {further + 2} parts")
-        if len(self._names) >= _NAMES_KEPT:
-            self._names.clear()
-        return self._names.setdefault(address, address.decode(errors="replace"))
+        name = address.decode(errors="replace")
+        if "#" in name:  # as every worker's has, before its incarnation
+            if len(self._names) >= _NAMES_KEPT:
+                self._names.clear()
+            self._names[address] = name
+        return name
 
     def send(self, address: str, message: InternalMessage) -> None:
         """Send; a worker that is gone loses it silently (its sentinel tells of it)."""
