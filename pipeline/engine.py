@@ -41,10 +41,13 @@ from pipeline.transport.channel import EngineChannel, endpoint, run_folder
 from stages.errors import UserError
 from stages.messages import (
     Figures,
+    FrameReady,
     Goodbye,
     Hello,
     InternalMessage,
     LinkChanged,
+    PostDone,
+    RawOutput,
     Ready,
     Refused,
     Stop,
@@ -53,6 +56,7 @@ from stages.messages import (
 )
 from stages.sinks.sink import Sink
 
+OF_EVERY_FRAME = frozenset({FrameReady, RawOutput, PostDone})
 LOG = logging.getLogger("campipe.engine")
 MESSAGES_PER_TURN = 2000  # then the sinks and timers get their turn
 LEAVE_NS = 3_000_000_000  # how long workers may take to say Goodbye
@@ -253,7 +257,8 @@ class Engine:
             if self._supervisor.begun and self._supervisor.phase == "running":
                 self._change(now_ns)
         self.dispatcher.pump(now_ns)
-        if self._outlet.deliver(self.dispatcher):
+        waited = self.dispatcher.waits_for_sinks
+        if self._outlet.deliver(self.dispatcher) and waited:
             self.dispatcher.pump(now_ns)  # batches that waited for slow sinks may start
         self._send()
         self._snapshot(now_ns)
@@ -319,6 +324,9 @@ class Engine:
                     self._tell(worker, name, begin)
             return
         if name not in worker.greeted:
+            return
+        if type(message) in OF_EVERY_FRAME:  # most are: they need not be held against all the others first
+            self.dispatcher.receive(name, message)
             return
         match message:
             case Ready():

@@ -137,11 +137,17 @@ class Batcher(Generic[F]):
             return None
         if waiting >= pool.max_batch or not more_can_come or pool.max_wait_ns == 0:
             return 0
-        lines = [self._lines[camera] for camera in pool.rotation]
-        heads = [line.frames[0] for line in lines if line.frames and (line.live or not live_only)]
-        if any(head.alone for head in heads):
-            return 0
-        return min(head.arrived_ns for head in heads) + pool.max_wait_ns
+        oldest_ns: int | None = None
+        for camera in pool.rotation:
+            line = self._lines[camera]
+            if not line.frames or (live_only and not line.live):
+                continue
+            head = line.frames[0]
+            if head.alone:
+                return 0
+            if oldest_ns is None or head.arrived_ns < oldest_ns:
+                oldest_ns = head.arrived_ns
+        return None if oldest_ns is None else oldest_ns + pool.max_wait_ns
 
     def take(self, model: str, now_ns: int, *, live_only: bool = False) -> tuple[list[F], list[F]]:
         """The next batch, and the frames found too old on the way. The batch may be empty when all were too old."""

@@ -10,7 +10,7 @@ edges (centres at +0.5), so model = (source - crop) * resized / cropped + pad ho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import cv2
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stages.model import Placement
 
 Roi = tuple[float, float, float, float]
+Placed: TypeAlias = NDArray[np.uint8]  # (height, width, 3) of a Geometry: a view of the model's input
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +126,34 @@ def place(image: NDArray[np.uint8], geometry: Geometry, pad_value: int, out: NDA
     ``out`` may be memory of a slot: OpenCV writes into the view of it, there is no copy between. Raises ValueError when
     a shape doesn't fit the geometry, before native code sees it.
     """
+    active = place_in(geometry, out)
+    resize(image, geometry, active)
+    fill_border(geometry, pad_value, out)
+
+
+def place_in(geometry: Geometry, out: NDArray[np.uint8]) -> Placed:
+    """The part of ``out`` (model_height, model_width, 3) that the picture goes into. Raises ValueError as ``place``."""
     g = geometry
     if out.shape != (g.model_height, g.model_width, 3) or out.dtype != np.uint8:
         raise ValueError(f"the slot is {out.dtype} {out.shape}, the model wants {g.model_height}x{g.model_width}x3")
+    return out[g.top : g.top + g.height, g.left : g.left + g.width]
+
+
+def resize(image: NDArray[np.uint8], geometry: Geometry, active: Placed) -> None:
+    """Crop and resize ``image`` into what ``place_in`` gave. Raises ValueError as ``place``."""
+    g = geometry
     crop = image[g.crop_y : g.crop_y + g.crop_height, g.crop_x : g.crop_x + g.crop_width]
     if crop.shape != (g.crop_height, g.crop_width, 3) or crop.dtype != np.uint8:
         raise ValueError(f"the picture is {image.dtype} {image.shape}, its geometry is {g}")
-    right, bottom = g.left + g.width, g.top + g.height
-    active = out[g.top : bottom, g.left : right]
     written = cv2.resize(crop, (g.width, g.height), dst=active, interpolation=cv2.INTER_LINEAR)
     if written is not active:  # an OpenCV that couldn't write in place gives a new array
         active[...] = written
+
+
+def fill_border(geometry: Geometry, pad_value: int, out: NDArray[np.uint8]) -> None:
+    """Fill what the picture leaves of ``out``."""
+    g = geometry
+    right, bottom = g.left + g.width, g.top + g.height
     if g.top > 0:
         out[: g.top] = pad_value
     if bottom < g.model_height:

@@ -56,6 +56,7 @@ class CameraLine:
         self.order: Reorder[Frame | Notice] = Reorder()
         self.held: set[int] = set()
         self.freed: list[int] = []
+        self.changed = False  # something of it may be able to leave, or a slot was freed
         self.epoch = 0
         self.next_seq = 0
         self.clock = "file"
@@ -169,11 +170,18 @@ class CameraLine:
             frame.holds_slot = False
             self.held.discard(frame.ready.slot)
             self.freed.append(frame.ready.slot)
+            self.changed = True
+
+    def found(self, frame: Frame, objects: Objects, posted_at_ns: int) -> None:
+        """Settle the frame: these are its objects."""
+        frame.objects, frame.posted_at_ns = objects, posted_at_ns
+        self.changed = True
 
     def drop(self, frame: Frame, cause: str, detail: str = "") -> None:
         """Settle the frame as dropped."""
         if frame.settled:
             return
+        self.changed = True
         frame.cause, frame.detail = cause, redact(detail) if detail else ""
         self.ledger.dropped(cause)
         self.release_slot(frame)
@@ -241,6 +249,7 @@ class CameraLine:
             time_ns=time_ns,
         )
         self.order.admit(Notice(status))
+        self.changed = True
 
     # --- changes while running ----------------------------------------------------------------------------------------
 
@@ -369,5 +378,5 @@ class CameraLine:
         if found:
             self.objects += len(found)
             self.frames_with_objects += 1
-            self.class_counts.update(item.class_id for item in found)
+            self.class_counts.update([item.class_id for item in found])
         return found

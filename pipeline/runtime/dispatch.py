@@ -45,6 +45,7 @@ class Dispatcher:
 
     def __init__(self, plan: RunPlan, wall_ns: Callable[[], int]) -> None:
         self.workers: dict[str, WorkerLine] = {}
+        self._of_kind: dict[str, dict[str, WorkerLine]] = {"decode": {}, "executor": {}, "nms": {}}
         self.outbox: deque[tuple[str, InternalMessage]] = deque()
         self.outbound = Outbound()
         self.on_quarantine: Callable[[Frame, str], None] = lambda _frame, _stage: None
@@ -82,6 +83,7 @@ class Dispatcher:
     def worker_ready(self, name: str, kind: str, capacity: int) -> None:
         """A worker can be given work."""
         line = self.workers[name] = WorkerLine(name, kind, capacity)
+        self._of_kind.setdefault(kind, {})[name] = line
         if kind == "decode":
             self.changes.worker_ready(line)
             if self.gates_open:
@@ -109,6 +111,7 @@ class Dispatcher:
             self.changes.worker_lost(name, why)
         if worker is None:
             return
+        del self._of_kind[worker.kind][name]
         # What was not sent yet was meant for the dead one: its successor would be given the same slots twice.
         kept = [item for item in self.outbox if item[0] != name]
         self.outbox.clear()
@@ -148,14 +151,14 @@ class Dispatcher:
     def receive(self, worker: str, message: InternalMessage) -> None:
         """Take one message of a worker's work. Results of work that was given to another meanwhile are ignored."""
         match message:
-            case RawOutput():
-                self._raw_output(worker, message)
-            case PostDone():
-                self._post_done(worker, message)
             case FrameReady() | FrameDropped() | StreamStarted() | LinkChanged() | StreamEnded():
                 camera = self.cameras.get(message.camera)
                 if camera is not None:  # else it was removed, and this is what its worker still had to say
                     self._of_source(camera, message)
+            case RawOutput():
+                self._raw_output(worker, message)
+            case PostDone():
+                self._post_done(worker, message)
             case _:
                 pass
 
@@ -223,8 +226,7 @@ class Dispatcher:
         for objects in message.objects:
             frame = frames.pop(objects.index, None)
             if frame is not None and not frame.settled:
-                frame.objects = objects
-                frame.posted_at_ns = message.finished_at_ns
+                self.cameras[frame.camera].found(frame, objects, message.finished_at_ns)
         unanswered = [ItemFailed(index, "post_failed", "no answer for this frame") for index in frames]
         told = {item.index: item for item in [*unanswered, *message.failed]}
         for index, frame in frames.items():
@@ -249,13 +251,15 @@ class Dispatcher:
         self._start_tasks(now_ns)
         self._start_batches(now_ns)
         for camera in self.cameras.values():
-            if camera.order:
-                camera.leave(self.outbound.line(live=camera.spec.live), now_ns, time_ns)
+            if not camera.changed:
+                continue
+            camera.leave(self.outbound.line(live=camera.spec.live), now_ns, time_ns)
             if camera.freed:
                 worker = self.decode_worker(camera.name)
                 if worker in self.workers and self.gates_open:
                     self.outbox.append((worker, SlotsFreed(camera.freed)))
                     camera.freed = []
+            camera.changed = bool(camera.freed)  # they wait for a worker
 
     def _start_tasks(self, now_ns: int) -> None:
         while self._tasks:
@@ -284,17 +288,16 @@ class Dispatcher:
 
     def _expire(self, task: Task, now_ns: int) -> None:
         """Drop the frames of live cameras that have become too old on their way through the device."""
-        kept: list[tuple[int, Frame]] = []
-        for index, frame in task.rows:
-            camera = self.cameras[frame.camera]
-            if camera.too_old(frame.arrived_ns, now_ns):
-                camera.drop(frame, "too_old")
-            else:
-                kept.append((index, frame))
-        task.rows = kept
+        late = [row for row in task.rows if self.cameras[row[1].camera].too_old(row[1].arrived_ns, now_ns)]
+        for _, frame in late:
+            self.cameras[frame.camera].drop(frame, "too_old")
+        if late:
+            task.rows = [row for row in task.rows if not row[1].settled]
 
     def _due_ns(self, model: str) -> int | None:
         """When a batch of this model should go out; recordings wait while sinks are slow, live cameras never."""
+        if not self._batcher.waiting(model):
+            return None
         more_can_come = self.changes.more_can_come(model)
         return self._batcher.due_ns(model, more_can_come=more_can_come, live_only=self.outbound.full(live=False))
 
@@ -337,8 +340,12 @@ class Dispatcher:
         return True
 
     def _roomiest(self, kind: str) -> WorkerLine | None:
-        lines = [worker for worker in self.workers.values() if worker.kind == kind and worker.room > 0]
-        return max(lines, key=lambda worker: worker.room, default=None)
+        """The worker that can be given most; of equal ones the first that was ready."""
+        roomiest, most = None, 0
+        for worker in self._of_kind[kind].values():
+            if (room := worker.room) > most:
+                roomiest, most = worker, room
+        return roomiest
 
     def overdue(self, now_ns: int, ceiling_ns: int, awake_since_ns: int = 0) -> list[str]:
         """Workers that hold work for longer than theirs takes; ``ceiling_ns`` at most.
@@ -370,6 +377,11 @@ class Dispatcher:
     def delivered(self, *, live: bool = False) -> None:
         """Every sink has taken the message that ``peek_outbound`` gave."""
         self.outbound.delivered(live=live)
+
+    @property
+    def waits_for_sinks(self) -> bool:
+        """So much waits for slow sinks that batches are held back."""
+        return self.outbound.full(live=True) or self.outbound.full(live=False)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -407,8 +419,7 @@ class Dispatcher:
     @property
     def queues(self) -> dict[str, tuple[int, int]]:
         """Lengths and capacities of the queues, for the live view."""
-        executors = [worker for worker in self.workers.values() if worker.kind == "executor"]
-        nms = [worker for worker in self.workers.values() if worker.kind == "nms"]
+        executors, nms = self._of_kind["executor"].values(), self._of_kind["nms"].values()
         return {
             "batcher": (
                 sum(self._batcher.waiting(model) for model in self._models),

@@ -23,8 +23,8 @@ def detected(objects: Objects, labels: Sequence[str]) -> list[DetectedObject]:
     found = [
         DetectedObject(box=box, score=score, class_id=class_id, label=labels[class_id])
         for box, score, class_id in zip(
-            np.round(boxes.astype(np.float64), BOX_DECIMALS).tolist(),
-            np.round(scores.astype(np.float64), SCORE_DECIMALS).tolist(),
+            boxes.astype(np.float64).round(BOX_DECIMALS).tolist(),
+            scores.astype(np.float64).round(SCORE_DECIMALS).tolist(),
             class_ids,
             strict=True,
         )

@@ -23,6 +23,10 @@ from stages.errors import UserError
 from stages.messages import InternalMessage
 
 _HWM = 100_000
+_NAMES_KEPT = 4096
+_NOW = int(zmq.NOBLOCK)  # as plain numbers: arithmetic with enumerations costs as much as a message
+_READABLE = int(zmq.POLLIN)
+_NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _SOCKET_NAME = "engine"
 _PREFIX = "campipe-"
 _RUN_FOLDER = re.compile(_PREFIX + r"\d+-[a-z0-9_]{8}")  # as mkdtemp names them: never a folder of somebody's own
@@ -141,6 +145,7 @@ class EngineChannel:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], where: str) -> None:
         self._context = context
         self._where = where
+        self._names: dict[bytes, str] = {}  # of addresses that messages came from
         self.socket: zmq.Socket[bytes] | None = None
 
     def open(self) -> None:
@@ -151,18 +156,42 @@ class EngineChannel:
         self.socket.bind(self._where)
 
     def receive(self) -> tuple[str, InternalMessage] | None:
-        """One message that has arrived, or None. Raises msgspec.DecodeError for bytes that are no message."""
-        assert self.socket is not None
+        """One message that has arrived, or None. Raises msgspec.DecodeError or ValueError for what is no message."""
+        socket = self.socket
+        assert socket is not None
         try:
-            address, data = self.socket.recv_multipart(zmq.NOBLOCK)
+            address = socket.recv(_NOW)
+            data = socket.recv(_NOW)  # workers send one part; all parts of a message arrive together
         except zmq.Again:
             return None
-        return address.decode(errors="replace"), decode(data)
+        name = self._names.get(address)
+        return self._met(address) if name is None else name, decode(data)
+
+    def _met(self, address: bytes) -> str:
+        """The name of an address that is new, if it is one: after a message of too many parts it may be such a part.
+
+        Looking for further parts costs as much as receiving one, so it is done here and not for every message.
+        """
+        assert self.socket is not None
+        further = 0
+        while self.socket.get(zmq.RCVMORE):
+            self.socket.recv(_NOW)
+            further += 1
+        if further:
+            raise ValueError(f"a message has {further + 2} parts")
+        name = address.decode(errors="replace")
+        if "#" in name:  # as every worker's has, before its incarnation
+            if len(self._names) >= _NAMES_KEPT:
+                self._names.clear()
+            self._names[address] = name
+        return name
 
     def send(self, address: str, message: InternalMessage) -> None:
         """Send; a worker that is gone loses it silently (its sentinel tells of it)."""
-        assert self.socket is not None
-        self.socket.send_multipart([address.encode(), encode(message)], zmq.NOBLOCK)
+        socket = self.socket
+        assert socket is not None
+        socket.send(address.encode(), _NOW_MORE)
+        socket.send(encode(message), _NOW)
 
     def close(self) -> None:
         """Unbind; may be called twice."""
@@ -183,14 +212,17 @@ class WorkerChannel:
 
     def send(self, message: InternalMessage) -> None:
         """Send; never blocks (credit bounds the queue)."""
-        self.socket.send(encode(message), zmq.NOBLOCK)
+        self.socket.send(encode(message), _NOW)
 
     def receive(self, timeout_ms: int | None) -> InternalMessage | None:
         """One message; None when none came within ``timeout_ms`` (0: only what is there, None: wait for ever)."""
-        if timeout_ms != 0 and not self.socket.poll(timeout_ms if timeout_ms is not None else -1):
+        # Asked first: an exception for "nothing there" costs more than a message, a poll of its own as much.
+        if not int(self.socket.get(zmq.EVENTS)) & _READABLE and (
+            timeout_ms == 0 or not self.socket.poll(timeout_ms if timeout_ms is not None else -1)
+        ):
             return None
         try:
-            return decode(self.socket.recv(zmq.NOBLOCK))
+            return decode(self.socket.recv(_NOW))
         except zmq.Again:
             return None
 

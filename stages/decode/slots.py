@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from av.video.frame import VideoFrame
 
-from stages.decode.upright import PictureConverter
+from stages.decode.planes import PlaneShrinker
+from stages.decode.upright import PictureConverter, check_size, upright_size
 from stages.frames import SlotRing
-from stages.letterbox import Geometry, geometry, place
+from stages.letterbox import Geometry, fill_border, geometry, place_in, resize
 from stages.model import ModelSpec
 
 Roi = tuple[float, float, float, float]
@@ -25,8 +26,10 @@ class SlotWriter:
         self._roi = roi
         self._free: deque[int] = deque()
         self._converter = PictureConverter(model.channels)
+        self._shrinker = PlaneShrinker(model.channels)
         self._geometry: Geometry | None = None
         self._size = (0, 0)  # that _geometry is for
+        self._bordered: dict[int, Geometry] = {}  # by slot: whose border it still has from the last time
 
     @property
     def free(self) -> int:
@@ -48,15 +51,28 @@ class SlotWriter:
         Raises BadItem("bad_frame") for pictures that can't be used, which costs no slot; IndexError without a free one.
         """
         model = self._model
-        picture = self._converter.convert(frame)
-        size = (picture.shape[1], picture.shape[0])
-        if self._geometry is None or size != self._size:  # a stream may change its size
+        check_size(frame)
+        lies = self._lies(upright_size(frame))
+        picture = None if self._shrinker.fits(frame, lies) else self._converter.convert(frame)
+        slot = self._free.popleft()
+        memory = self._ring.begin_write(slot)
+        out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
+        active = place_in(lies, out)
+        if picture is None:
+            self._shrinker.write(frame, lies, active)
+        else:
+            resize(picture, lies, active)
+        if self._bordered.get(slot) != lies:
+            fill_border(lies, model.pad_value, out)
+            self._bordered[slot] = lies
+        return slot, self._ring.end_write(slot)
+
+    def _lies(self, size: tuple[int, int]) -> Geometry:
+        """Where an upright picture of this size goes; a stream may change its size."""
+        if self._geometry is None or size != self._size:
+            model = self._model
             self._geometry = geometry(
                 *size, model.width, model.height, model.placement, self._roi, scale_up=model.scale_up
             )
             self._size = size
-        slot = self._free.popleft()
-        memory = self._ring.begin_write(slot)
-        out = np.frombuffer(memory, np.uint8, model.frame_bytes).reshape(model.height, model.width, 3)
-        place(picture, self._geometry, model.pad_value, out)
-        return slot, self._ring.end_write(slot)
+        return self._geometry

@@ -32,6 +32,14 @@ def upright_size(frame: VideoFrame) -> tuple[int, int]:
     return (frame.height, frame.width) if quarter_turns(frame) % 2 else (frame.width, frame.height)
 
 
+def check_size(frame: VideoFrame) -> tuple[int, int]:
+    """Width and height of the frame as it is stored. Raises BadItem("bad_frame") for sizes that can't be used."""
+    width, height = frame.width, frame.height
+    if width < 1 or height < 1 or width * height > MAX_PIXELS:
+        raise BadItem("bad_frame", f"{width}x{height} pixels")
+    return width, height
+
+
 class PictureConverter:
     """One per stream: swscale's context and the memory of turned pictures are kept from frame to frame."""
 
@@ -46,9 +54,7 @@ class PictureConverter:
         Without a turn it is a view of the converted frame's own memory. Raises BadItem("bad_frame") for sizes and pixel
         formats that can't be used.
         """
-        width, height = frame.width, frame.height
-        if width < 1 or height < 1 or width * height > MAX_PIXELS:
-            raise BadItem("bad_frame", f"{width}x{height} pixels")
+        width, height = check_size(frame)
         try:
             converted = self._reformatter.reformat(frame, format=self._format, **_ONE_THREAD)
             plane = converted.planes[0]

@@ -35,6 +35,8 @@ from stages.sinks.last_status import LastStatus
 from stages.sinks.live_connection import keep_short
 from stages.sinks.marks import Marks
 
+_NOW = int(zmq.DONTWAIT)  # as plain numbers: arithmetic with enumerations costs as much as a message
+_NOW_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 NS_PER_MS = 1_000_000
 GRACE_MS = 50  # linger beyond the deadline, so that what is held can be counted before it is thrown away
 TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which takes milliseconds
@@ -289,10 +291,11 @@ class PublishSink:
         try:
             if self._marks.due(topic):
                 frame = zmq.Frame(body, track=True, copy=False, copy_threshold=0)
-                socket.send(topic, zmq.DONTWAIT | zmq.SNDMORE)
-                tracker = socket.send(frame, zmq.DONTWAIT, copy=False, track=True)
+                socket.send(topic, _NOW_MORE)
+                tracker = socket.send(frame, _NOW, copy=False, track=True)
             else:
-                socket.send_multipart((topic, body), zmq.DONTWAIT)
+                socket.send(topic, _NOW_MORE)
+                socket.send(body, _NOW)
         except zmq.Again:
             socket.get(zmq.EVENTS)  # makes libzmq look at what subscribers have taken meanwhile; sends alone may not
             return False
