@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ def command(*arguments: object) -> list[str]:
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_run_folder() -> Iterator[None]:
+    """Sockets in a place of its own, so that no other campipe of this machine tidies there."""
+    with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture
