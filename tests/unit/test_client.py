@@ -411,7 +411,7 @@ def test_the_client_imports_nothing_heavy() -> None:
         "pipeline.gaps",
         "stages",
         "stages.camera",
-            "stages.errors",
+        "stages.errors",
         "stages.messages",
         "stages.sinks",
         "stages.sinks.address",
