@@ -5,35 +5,88 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import zmq
 from faults.canary import CANARY, USER
 from faults.live_run import Footprint, LiveRun
 from faults.servers.rtsp import RtspServer
 from faults.victim import pictures
 
+Holdings = dict[int, tuple[int, int]]
+"""By process: threads and descriptors."""
 AT_ONCE = 40  # subscribers
 ABSENT, BRIEF = 3, 5
+SETTLE_S = 30.0
+WARM_UP = {"absent": 2000, "brief": 100}
+POINTS = 6  # at which memory is looked at during a flood
 QUICK = {"first_ms": 10, "longest_ms": 10}
+
+
+# Of all processes together, for each time: a leak of a packet or a picture shows, the rounding of allocators does not.
+BYTES_EACH = {
+    "failed opens": 8 << 10,
+    "reconnects": 32 << 10,
+    "camera adds and removes": 128 << 10,
+    "subscriber connects": 4 << 10,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """``count`` times something; ``before`` is the footprint after a warm-up, not from the very beginning."""
+    """``count`` times something; ``before`` is the footprint after a warm-up, not from the very beginning.
+
+    ``along``: how often it was done, and private memory of all processes then. ``steady``: nothing comes and goes when
+    the footprints are taken; otherwise ``least`` is what each process had of threads and descriptors when it had the
+    least of them afterwards, and ``most`` the most beforehand.
+    """
 
     what: str
     count: int
     seconds: float
     before: Footprint
     after: Footprint
+    along: Sequence[tuple[int, int]]
+    steady: bool = True
+    most: Holdings = field(default_factory=dict)
+    least: Holdings = field(default_factory=dict)
+
+    @property
+    def bytes_each(self) -> float:
+        """What each time added. The largest step is left out: something that is loaded or filled once is no leak."""
+        steps = sorted(b[1] - a[1] for a, b in pairwise(self.along))
+        return sum(steps[:-1]) / (self.along[-1][0] * (len(steps) - 1) / len(steps))
+
+    @property
+    def grown(self) -> list[str]:
+        """What there is more of than before: memory in proportion to ``count``, all else exactly."""
+        found = []
+        if self.bytes_each > BYTES_EACH[self.what]:
+            found.append(f"{self.bytes_each / 1024:.1f} KiB each time")
+        if self.steady:
+            names = ("processes", "threads", "descriptors")
+            pairs = [(name, getattr(self.before, name), getattr(self.after, name)) for name in names]
+            return found + [f"{name} {a} -> {b}" for name, a, b in pairs if b > a]
+        if self.most.keys() != self.least.keys():
+            found.append(f"processes {sorted(self.most)} -> {sorted(self.least)}")
+        for pid, had in self.most.items():
+            has = self.least.get(pid, (0, 0))
+            found += [
+                f"{what} of process {pid}: at most {a} -> at least {b}"
+                for what, a, b in zip(("threads", "descriptors"), had, has, strict=True)
+                if b > a
+            ]
+        return found
 
     def __str__(self) -> str:
-        return f"{self.what:22} {self.count:6} in {self.seconds:5.1f} s: {self.before}  ->  {self.after}"
+        each = f"{self.bytes_each / 1024:.1f} KiB each"
+        return f"{self.what:22} {self.count:6} in {self.seconds:5.1f} s: {self.before}  ->  {self.after}, {each}"
 
 
 @contextmanager
@@ -75,20 +128,52 @@ def tries(run: LiveRun, kind: str) -> int:
     return sum(told.status.state == "connecting" for name in names for told in run.told_of(name))
 
 
-def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: float = 0.2) -> list[Flood]:
-    """Wait for so many failed opens and reconnects, after that part of them as a warm-up."""
+def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: float) -> list[Flood]:
+    """Wait for so many failed opens and reconnects, after that part of them as a warm-up.
+
+    The heap of each decode worker fills during its first 20 connections or so, and grows once after 500 failed ones.
+    """
     counts = {"absent": failed, "brief": reconnects}
     for kind, count in counts.items():
-        first_ones = round(count * warm_up)
+        first_ones = max(round(count * warm_up), WARM_UP[kind])
         run.wait(f"{first_ones} tries", lambda kind=kind, n=first_ones: tries(run, kind) >= n, 600)  # type: ignore[misc]
     began_s, first = time.monotonic(), {kind: tries(run, kind) for kind in counts}
-    before = run.footprint()
-    for kind, count in counts.items():
-        run.wait(f"{count} tries", lambda kind=kind, count=count: tries(run, kind) - first[kind] >= count, 1200)  # type: ignore[misc]
-    done = {kind: tries(run, kind) - first[kind] for kind in counts}
-    seconds, after = time.monotonic() - began_s, run.footprint()
-    named = (("failed opens", "absent"), ("reconnects", "brief"))
-    return [Flood(what, done[kind], seconds, before, after) for what, kind in named]
+    before, most = run.footprint(), holdings(run, max)
+    along = [(dict.fromkeys(counts, 0), before.memory_bytes)]
+    for point in range(1, POINTS):
+        for kind, count in counts.items():
+            wanted = first[kind] + count * point // (POINTS - 1)
+            run.wait(f"{count} tries", lambda kind=kind, wanted=wanted: tries(run, kind) >= wanted, 1200)  # type: ignore[misc]
+        done = {kind: tries(run, kind) - first[kind] for kind in counts}
+        along.append((done, (after := run.footprint()).memory_bytes))
+    seconds, least = time.monotonic() - began_s, holdings(run, min)
+    return [
+        Flood(
+            what,
+            done[kind],
+            seconds,
+            before,
+            after,
+            [(each[kind], memory) for each, memory in along],
+            steady=False,
+            most=most,
+            least=least,
+        )
+        for what, kind in (("failed opens", "absent"), ("reconnects", "brief"))
+    ]
+
+
+def holdings(run: LiveRun, which: Callable[[int, int], int], samples: int = 20) -> Holdings:
+    """What each process of the run has: the most or the least of some samples, for connections come and go."""
+    found: Holdings = {}
+    for _ in range(samples):
+        for process in run.family():
+            with suppress(psutil.Error):
+                now = (process.num_threads(), process.num_fds())
+                then = found.get(process.pid, now)
+                found[process.pid] = (which(then[0], now[0]), which(then[1], now[1]))
+        time.sleep(0.1)
+    return found
 
 
 def calm(run: LiveRun) -> None:
@@ -118,19 +203,22 @@ def subscribers(run: LiveRun, count: int) -> Flood:
 
 
 def additions(run: LiveRun, count: int) -> Flood:
-    """A camera joins, gives a picture, and is taken out, so many times: by request and by its file in turn."""
+    """A camera joins, gives a picture, and is taken out, so many times: by request, each fourth time by its file.
+
+    A file takes seconds until it is seen.
+    """
     file, watched = run.folder / "given" / "extra.yaml", run.cameras_folder / "extra.yaml"
     turn = iter(range(10**9))
 
     def once(_: int) -> None:
-        number, began_s = next(turn), time.monotonic()
-        if number % 2:
+        by_file, began_s = next(turn) % 4 == 3, time.monotonic()
+        if by_file:
             watched.write_bytes(file.read_bytes())
         else:
             answer = run.ask("add", file=str(file))
             assert answer.ok, answer.text
         run.wait_for_frames(["extra"], began_s, 30)
-        if number % 2:
+        if by_file:
             watched.unlink()
         else:
             answer = run.ask("remove", camera="extra")
@@ -148,10 +236,23 @@ def _repeated(
             act(step)
         time.sleep(1.0)
         began_s, before = time.monotonic(), run.footprint()
-        for done in range(0, count, step):
-            act(count - done)
+        along, done = [(0, before.memory_bytes)], 0
+        for point in range(1, POINTS):
+            while done < count * point // (POINTS - 1):
+                act(min(step, count - done))
+                done += min(step, count - done)
+            along.append((done, run.footprint().memory_bytes))
         seconds = time.monotonic() - began_s
     finally:
         end()
-    time.sleep(1.0)
-    return Flood(what, count, seconds, before, run.footprint())
+    return Flood(what, count, seconds, before, settled(run, before), along)
+
+
+def settled(run: LiveRun, before: Footprint) -> Footprint:
+    """The footprint when what came has gone; on a busy machine that takes a while."""
+    until_s = time.monotonic() + SETTLE_S
+    while True:
+        now = run.footprint()
+        names = ("processes", "threads", "descriptors")
+        if all(getattr(now, each) <= getattr(before, each) for each in names) or time.monotonic() > until_s:
+            return now

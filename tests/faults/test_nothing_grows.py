@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from faults.floods import ABSENT, BRIEF, Flood, additions, calm, opens_and_reconnects, subscribers, unlucky_site
+from faults.floods import Flood, additions, calm, opens_and_reconnects, subscribers, unlucky_site
 
-pytestmark = pytest.mark.timeout(240)  # the first test waits for the whole run
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the whole run
 
-ROOM_BYTES = 16 << 20  # of about 14 processes, some of which have just started: allocators round up, caches fill
-COUNTS = {"failed opens": 200, "reconnects": 40, "camera adds and removes": 2, "subscriber connects": 800}
+COUNTS = {"failed opens": 1000, "reconnects": 200, "camera adds and removes": 20, "subscriber connects": 800}
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Done:
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     with unlucky_site(tmp_path_factory.mktemp("floods")) as run:
         opens, reconnects, added, connected = COUNTS.values()
-        floods = opens_and_reconnects(run, opens, reconnects)
+        floods = opens_and_reconnects(run, opens, reconnects, warm_up=0)
         calm(run)
         floods += [additions(run, added), subscribers(run, connected)]
         report = run.stop()
@@ -44,7 +43,7 @@ def test_nothing_is_left_of_what_comes_and_goes(done: Done, what: str) -> None:
     flood = done.floods[what]
     print(flood)
     assert flood.count >= COUNTS[what]
-    assert not flood.after.grown(flood.before, ROOM_BYTES, ABSENT + BRIEF), flood
+    assert not flood.grown, flood
 
 
 def test_the_run_is_exact_and_clean_after_all_that(done: Done) -> None:
