@@ -109,8 +109,8 @@ class PublishConfig(Section):
         default=10_000,
         ge=1,
         le=10_000_000,
-        description="Messages kept for a subscriber that is slower than the cameras. With live cameras at most 256, or 16 "
-        "for each of them if that is more: old detections are worth little.",
+        description="Messages kept for a subscriber that is slower than the cameras. With live cameras at most 256, or "
+        "16 for each of them if that is more: old detections are worth little.",
     )
     trace: bool = Field(
         default=False, description="Add to each detections message how long its frame spent in each stage."

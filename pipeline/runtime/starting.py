@@ -110,7 +110,8 @@ def stop_server(server: object) -> None:
     stop = getattr(server, "_stop", None)
     if stop is None:
         return
-    pid = getattr(server, "_forkserver_pid", None)
+    # a process that was started meanwhile, and lives, may keep the other end of what tells them to leave
+    pid = getattr(server, "_forkserver_pid", None) or getattr(server, "_pid", None)
     late = threading.Timer(STOP_S, _kill, (pid,)) if isinstance(pid, int) else None
     if late is not None:
         late.start()
