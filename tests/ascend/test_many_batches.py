@@ -79,12 +79,12 @@ def assert_flat(gauge: Gauge) -> None:
     assert gauge.grown("python objects") < 1000, objects[:: max(1, len(objects) // 20)]
 
 
-@pytest.mark.parametrize("variant", [pytest.param("A", marks=pytest.mark.slow), "B"])
+@pytest.mark.parametrize("variant", [pytest.param("A", marks=pytest.mark.long), "B"])
 def test_nothing_grows(tmp_path: Path, variant: str) -> None:
     assert_flat(flat(tiny_spec(tmp_path), SHORT, variant=variant))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_nothing_grows_in_100_000_batches(tmp_path: Path) -> None:
     gauge = flat(tiny_spec(tmp_path), LONG)

@@ -95,12 +95,12 @@ def assert_clean(done: subprocess.CompletedProcess[str]) -> None:
     assert "left at its end" not in done.stderr, done.stderr
 
 
-SLOW = pytest.mark.slow
+LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
     "batch",
-    [pytest.param(None, marks=SLOW), 4, pytest.param((1, 2, 4, 8), marks=SLOW)],
+    [pytest.param(None, marks=LONG), 4, pytest.param((1, 2, 4, 8), marks=LONG)],
     ids=["no-om", "batch-4", "gears"],
 )
 def test_detections_are_those_of_the_cpu(
@@ -125,8 +125,8 @@ def assert_exact(report: Path) -> dict[str, Any]:
     ("fault", "told"),
     [
         ("fail the 9th execute_async with 507018", "507018"),
-        pytest.param("hang the 9th execute_async", "has not ended in 2000 ms", marks=pytest.mark.slow),
-        pytest.param("fail the 18th memcpy_async with 507899", "507899", marks=pytest.mark.slow),
+        pytest.param("hang the 9th execute_async", "has not ended in 2000 ms", marks=pytest.mark.long),
+        pytest.param("fail the 18th memcpy_async with 507899", "507899", marks=pytest.mark.long),
     ],
     ids=["aicpu-exception", "hang", "driver"],
 )
@@ -144,7 +144,7 @@ def test_a_device_that_fails_in_the_middle(
     assert (tmp_path / "out.jsonl").read_bytes() == on_cpu
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failure_that_needs_no_new_process(replay: Replay, on_cpu: bytes, tmp_path: Path) -> None:
     options = option(faults="fail the 7th execute_async with 500002")
     done = replay("--max-frames", FRAMES, "--device", "ascend-sim:0", "--batch", "1", *options)
@@ -191,7 +191,7 @@ def test_sigterm_leaves_nothing(tmp_path: Path) -> None:
     assert report["stages"]["executor"]["restarts"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_executors_on_two_devices(replay: Replay, tmp_path: Path) -> None:
     two = [word for n in (0, 1) for word in ("--set", f"devices.{n}.device=ascend-sim:{n}", "--set",
            f"devices.{n}.executors=4", "--set", f"devices.{n}.options.compute=canned")]  # fmt: skip

@@ -86,8 +86,8 @@ class Played:
 
 
 def marked(specimens: list[Specimen]) -> list[object]:
-    slow = pytest.mark.slow
-    return [pytest.param(s, id=s.name, marks=[slow] if s.slow else []) for s in specimens]
+    long = pytest.mark.long
+    return [pytest.param(s, id=s.name, marks=[long] if s.slow else []) for s in specimens]
 
 
 @pytest.mark.parametrize("specimen", marked([*WHOLE, *DAMAGED]))
@@ -157,7 +157,7 @@ def test_the_command_tells_every_refused_recording_and_plays_none(campipe, zoo: 
         assert specimen.refused in line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", REAL)
 def test_real_recordings_play_whole(zoo: Zoo, shared_dir: Path, name: str) -> None:
     played = Played(shared_dir / "video" / name)

@@ -34,7 +34,7 @@ def test_every_kind_of_worker_is_replaced_whatever_ends_it(tmp_path: Path) -> No
         assert not run.left_behind()
 
 
-@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=pytest.mark.slow), WAYS[2]])
+@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=pytest.mark.long), WAYS[2]])
 def test_nothing_is_left_of_a_run_that_is_killed(way: str, tmp_path: Path) -> None:
     with live_site(tmp_path) as run:
         assert not kill_tree(run, way)

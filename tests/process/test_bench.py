@@ -63,7 +63,7 @@ def test_saturate(tmp_path: Path) -> None:
     assert {"#4c78a8", "#54a24b", "#e45756"} <= colours
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_density(tmp_path: Path) -> None:
     text, result, picture = bench(tmp_path, "density", "--fps", "10", "--seconds", "1.5")
     found = result["density"]

@@ -37,9 +37,9 @@ esac
 for argument in "$@"; do line="$line <$argument>"; done
 echo "${0##*/}$line in $PWD" >> "$JOURNAL"
 case "$line" in
-    *"<not slow> <-n>"*) exit "${PARALLEL_STATUS-0}" ;;
-    *"<not slow>"*) exit "${FAST_STATUS-0}" ;;
-    *"<slow>"*) exit "${SLOW_STATUS-0}" ;;
+    *"<not slow and not long> <-n>"*) exit "${PARALLEL_STATUS-0}" ;;
+    *"<not slow and not long>"*) exit "${FAST_STATUS-0}" ;;
+    *"<slow and not long>"*) exit "${SLOW_STATUS-0}" ;;
     *"<ruff> <check>"*) exit "${RUFF_STATUS-0}" ;;
 esac
 """
@@ -216,9 +216,10 @@ def test_pythonpath_of_others_does_not_leak_in(checkout: Checkout) -> None:
 
 # --- tools/test -------------------------------------------------------------------------------------------------------
 
-FAST, SLOW = "python <-m> <pytest> <-m> <not slow>", "python <-m> <pytest> <-m> <slow>"
-PARALLEL = f"{FAST} <-n> <2> <--dist> <worksteal> <tests/unit> <tests/property> <tests/contract>"
-SERIAL = f"{FAST} <--ignore> <tests/unit> <--ignore> <tests/property> <--ignore> <tests/contract>"
+FAST, SLOW = "python <-m> <pytest> <-m> <not slow and not long>", "python <-m> <pytest> <-m> <slow and not long>"
+SHARED = ["tests/unit", "tests/property", "tests/contract", "tests/ascend", "tests/e2e/test_video_zoo.py"]
+PARALLEL = f"{FAST} <-n> <2> <--dist> <worksteal>" + "".join(f" <{path}>" for path in SHARED)
+SERIAL = FAST + "".join(f" <--ignore> <{path}>" for path in SHARED)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,8 @@ SERIAL = f"{FAST} <--ignore> <tests/unit> <--ignore> <tests/property> <--ignore>
     [
         ([], {}, 0, [FAST, SLOW]),
         (["--fast"], {}, 0, [FAST]),
+        (["--long"], {}, 0, ["python <-m> <pytest> <-m> <long>"]),
+        (["--long", "-x"], {}, 0, ["python <-m> <pytest> <-m> <long> <-x>"]),
         ([], {"FAST_STATUS": "1"}, 1, [FAST]),
         ([], {"FAST_STATUS": "5"}, 5, [FAST]),  # no tests at all is a mistake
         ([], {"SLOW_STATUS": "1"}, 1, [FAST, SLOW]),
