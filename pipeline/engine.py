@@ -188,7 +188,7 @@ class Engine:
             if not waiting or self._stop_reasons or self._losses.problems:
                 break
             if now_ns > deadline_ns:
-                names = ", ".join(worker.name for worker in waiting)
+                names = ", ".join(f"{w.name} ({w.last_why})" if w.last_why else w.name for w in waiting)
                 self._losses.problem(
                     f"{names}: not ready within {self.plan.limits.start_ms / 1000:g} s; see limits.start_ms"
                 )

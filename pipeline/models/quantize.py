@@ -121,7 +121,8 @@ def _quantize(args: argparse.Namespace, folder: Path) -> int:
     except BaseException:
         onnx_path.unlink(missing_ok=True)
         raise
-    print(f"\n{'accepted as it is' if refused else 'accepted'}; use it with `model: {yaml_path}`")  # noqa: T201
+    accepted = "accepted as it is" if refused else "accepted"
+    print(f"\n{accepted}; use it with `--model {yaml_path}`, or give it a name under `models` of the site")  # noqa: T201
     return 0
 
 

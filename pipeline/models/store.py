@@ -88,7 +88,8 @@ def find_description(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
     if text.lower().endswith(".onnx"):
         raise UserError(
-            f"model {text!r} is a model file; name the YAML that describes it instead (labels, scaling, layout). "
+            f"model {text!r} is a model file; name the YAML that describes it instead (labels, scaling, layout); "
+            "`campipe models inspect` writes one. "
             f"A model that campipe knows needs only its name: {', '.join(descriptions())}"
         )
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(SUFFIXES):

@@ -184,6 +184,7 @@ class Supervisor:
     def _plan(self, worker: WorkerProcess, why: str, delay_ns: int | None, now_ns: int, *, blame: bool = False) -> None:
         worker.state = "failed" if delay_ns is None else "restarting"
         worker.restart_at_ns = now_ns + (delay_ns or 0)
+        worker.last_why = why
         self._on_lost(worker, why, blame)
         if delay_ns is None:
             self._on_given_up(worker, f"{why}; its budget of restarts is spent")

@@ -19,7 +19,7 @@ from pipeline.observe.subject import about_worker
 from pipeline.runtime.decode_loop import run_decode
 from pipeline.runtime.executor_loop import EXIT_FAILED, run_executors
 from pipeline.runtime.nms_loop import run_nms
-from pipeline.runtime.parent_death import signal_at_parents_death
+from pipeline.runtime.parent_death import show_as, signal_at_parents_death
 from pipeline.runtime.starting import let_forkserver_go
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
@@ -39,6 +39,7 @@ def main(start: WorkerStart) -> None:
     # A parent that has ended before this is noticed all the same: the engine's end by the pipe, the forkserver's by the
     # engine.
     signal_at_parents_death(signal.SIGKILL)
+    show_as(start.name)
     let_forkserver_go()
     faulthandler.enable()
     if start.logs is not None:

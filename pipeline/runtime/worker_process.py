@@ -38,6 +38,7 @@ class WorkerProcess:
     deaths: int = 0
     killed_for_hang: bool = False
     last_words: str = ""
+    last_why: str = ""  # how the last incarnation ended, for people
     said_goodbye: bool = False
     stats: dict[str, WorkerStats] = field(default_factory=dict)
     past_cpu_ns: int = 0

@@ -21,6 +21,7 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from stages.accelerators.aclsim import SimOptions, Simulation, Violation, simulate
+from stages.accelerators.aclsim.own_files import check_trace
 from stages.errors import UserError
 
 PROGRAM = "python -m stages.accelerators.aclsim"
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the script; the exit status that it asked for. ``_Run`` says at the end of the process how it went."""
     parsed = parser().parse_args(arguments)
     try:
+        if parsed.trace is not None:
+            check_trace(str(parsed.trace), "--trace")
         source = parsed.script.read_bytes()
         code = compile(source, str(parsed.script), "exec", dont_inherit=True)
         simulation = simulate(
@@ -133,7 +136,9 @@ class _Run:
         self._process = os.getpid()
 
     def failed(self, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Tell an exception, unless it is one that the report tells."""
+        """Tell an exception; a violation ends the process at once, with the report: others may wait for the thread."""
+        if isinstance(error, Violation):
+            self.end()
         if error is None or isinstance(error, (Violation, SystemExit)):
             return
         while trace and Path(trace.tb_frame.f_code.co_filename) == Path(__file__):

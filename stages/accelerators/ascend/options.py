@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from stages.accelerators.aclsim.own_files import check_state, check_trace
 from stages.errors import UserError
 
 Variant = Literal["A", "B"]
@@ -91,6 +92,17 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return read
 
 
+def _file(check: Callable[[str, str], None]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        try:
+            check(text, "")
+        except UserError as error:
+            raise ValueError(error.problems[0].removeprefix(f": {text} ").removeprefix(f": {text}: ")) from None
+        return text
+
+    return read
+
+
 def _switch(text: str) -> bool:
     if text in ("on", "true"):  # YAML's on may have become true
         return True
@@ -156,6 +168,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "memory_mb": _whole(4, 10_000_000),
     "leak_bytes_per_run": _whole(0, 1 << 30),
     "faults": _faults,
-    "state_path": str,
-    "trace": str,
+    "state_path": _file(check_state),
+    "trace": _file(check_trace),
 }
