@@ -267,14 +267,16 @@ def counted_while(call) -> int:
 
 
 def test_calls_that_hold_the_interpreters_lock_stop_other_threads(tmp_path: Path) -> None:
-    with simulate(SimOptions(compute="canned", clock="real", service={1: 200.0}, check=False)) as sim:
+    with simulate(SimOptions(compute="canned", clock="real", service={1: 400.0}, check=False)) as sim:
         acl = sim.acl
         good(acl.init())
         rig = Rig(acl, write_om(tmp_path))
         slot = rig.slot()
-        assert counted_while(lambda: good(acl.mdl.execute(rig.model, slot.inputs, slot.outputs))) <= 3
+        held = counted_while(lambda: good(acl.mdl.execute(rig.model, slot.inputs, slot.outputs)))
         good(acl.mdl.execute_async(rig.model, slot.inputs, slot.outputs, rig.streams[1]))
-        assert counted_while(lambda: good(acl.rt.synchronize_stream(rig.streams[1]))) > 10
+        released = counted_while(lambda: good(acl.rt.synchronize_stream(rig.streams[1])))
+        assert released > 10
+        assert held < released / 2  # by how much, the machine's other work decides
         rig.close()
 
 
