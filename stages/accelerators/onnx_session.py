@@ -99,6 +99,8 @@ def check_file(label: str, path: str) -> None:
     try:
         if file.is_dir():
             raise UserError(f"{label}: {path} is a folder; name the ONNX file in it")
+        if file.exists() and not file.is_file():  # a pipe would be waited for, a device never ends
+            raise UserError(f"{label}: {path} is no regular file; name an ONNX file")
         with file.open("rb") as stream:
             if not stream.read(1):
                 raise UserError(f"{label}: {path} is empty; get or export the file again")

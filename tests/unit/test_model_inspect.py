@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -208,3 +209,10 @@ def test_a_description_that_goes_to_a_file_names_its_model_from_there(folder, na
         subprocess.run(command, stdout=out, check=True, cwd=ROOT, timeout=60)
     assert f'file: "{named or path}"' in described.read_text().splitlines()
     find_file(named or path, described.parent)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe.onnx"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="no regular file"):
+        look_into(str(pipe), None)
