@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from pipeline.bench.ceiling import Part
 from pipeline.plan import DevicePlan, RunPlan
-from pipeline.runtime.starting import WORKER_ENVIRONMENT, RunForkServer, environment, starting_processes
+from pipeline.runtime.run_forkserver import RunForkServer
+from pipeline.runtime.starting import WORKER_ENVIRONMENT, environment, starting_processes
 from pipeline.transport.arena import SharedRing
 from stages.errors import CampipeError, UserError
 from stages.model import output_slot_bytes
@@ -56,15 +57,12 @@ def measure(plan: RunPlan, seconds: float) -> list[Part]:
 def together(name: str, jobs: list[tuple[Callable[..., None], tuple[Any, ...]]], seconds: float) -> Part:
     """Run these in a process each, at the same time. Raises UserError or CampipeError when one fails."""
     folder = tempfile.mkdtemp(prefix="campipe-bench-")
-    server = RunForkServer(folder)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    server = RunForkServer(folder, PRELOAD)
     started: list[tuple[Any, Connection]] = []
-    server.open()
     try:
         for function, arguments in jobs:
-            here, there = context.Pipe()
-            process = context.Process(target=function, args=(there, *arguments), daemon=True)
+            here, there = multiprocessing.Pipe()
+            process = server.process(function, (there, *arguments))
             with starting_processes(), environment(WORKER_ENVIRONMENT):
                 process.start()
             there.close()
@@ -82,7 +80,7 @@ def together(name: str, jobs: list[tuple[Callable[..., None], tuple[Any, ...]]],
             process.kill()
             process.join()
             process.close()
-        server.close()
+        server.stop()
         shutil.rmtree(folder, ignore_errors=True)
     return part_of(name, counts)
 

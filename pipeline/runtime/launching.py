@@ -16,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import forkserver, process
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing import process
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
-from pipeline.runtime.starting import environment, starting_processes, stop_server, worker_environment
+from pipeline.runtime.run_forkserver import RunForkServer
+from pipeline.runtime.starting import environment, starting_processes, worker_environment
 from pipeline.runtime.work import WorkerStart
 from pipeline.runtime.worker import main as worker_main
 from pipeline.runtime.worker_process import WorkerProcess
@@ -50,10 +51,10 @@ class Launcher:
     killed at once: nobody could see it end by itself.
     """
 
-    def __init__(self, silent_ns: int, wake: Callable[[], None]) -> None:
+    def __init__(self, server: RunForkServer, silent_ns: int, wake: Callable[[], None]) -> None:
         self._silent_ns = silent_ns
         self._wake = wake
-        self._forkserver: ForkServerContext = multiprocessing.get_context("forkserver")
+        self._server = server
         self._spawn: SpawnContext = multiprocessing.get_context("spawn")
         self._asked: queue.SimpleQueue[tuple[WorkerProcess, WorkerStart] | None] = queue.SimpleQueue()
         self._launched: queue.SimpleQueue[Launched] = queue.SimpleQueue()
@@ -81,7 +82,7 @@ class Launcher:
         """See to it that no start waits for ever."""
         since_ns = self._waiting_ns
         if since_ns and now_ns - since_ns > STOPPED_NS:
-            pid = forkserver_pid()
+            pid = self._server.pid
             if pid is not None and (is_stopped(pid) or now_ns - since_ns > self._silent_ns):
                 LOG.warning("the process that starts workers does not answer; it is replaced, and its workers with it")
                 self._waiting_ns = now_ns
@@ -109,18 +110,17 @@ class Launcher:
 
     def _launch(self, worker: WorkerProcess, start: WorkerStart) -> Launched:
         incarnation = worker.incarnation
-        context = self._spawn if worker.spawned else self._forkserver
         for last in (False, True):
-            started = context.Process(target=worker_main, args=(start,), name=f"campipe {worker.name}", daemon=True)
-            self._waiting_ns = 0 if worker.spawned else time.monotonic_ns()
+            started = self._process(worker, start)
             try:
                 with starting_processes(), environment(worker_environment()):
+                    # not before: another run in this program may hold up this thread, and not our forkserver
+                    self._waiting_ns = 0 if worker.spawned else time.monotonic_ns()
                     started.start()
             except (EOFError, ConnectionError, FileNotFoundError) as error:
                 if last:
                     return Launched(worker, incarnation, None, error=f"{error or type(error).__name__}")
-                with contextlib.suppress(OSError):
-                    stop_server(forkserver._forkserver)  # it died just now; the next start makes a new one
+                self._server.stop()  # it died just now; the next start makes a new one
             except Exception as error:  # noqa: BLE001  a thread that ends would start nobody ever again
                 return Launched(worker, incarnation, None, error=f"{error or type(error).__name__}")
             else:
@@ -134,11 +134,11 @@ class Launcher:
                 self._waiting_ns = 0
         raise AssertionError("unreachable")
 
-
-def forkserver_pid() -> int | None:
-    """Of this program's forkserver, if there is one."""
-    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    return pid if isinstance(pid, int) else None
+    def _process(self, worker: WorkerProcess, start: WorkerStart) -> BaseProcess:
+        name = f"campipe {worker.name}"
+        if worker.spawned:
+            return self._spawn.Process(target=worker_main, args=(start,), name=name, daemon=True)
+        return self._server.process(worker_main, (start,), name)
 
 
 def is_stopped(pid: int) -> bool:

@@ -1,9 +1,11 @@
-"""Owns how worker processes come into being: forkserver, environment, signals and modules. Supervises none."""
+"""Owns how worker processes come into being: environment, signals and modules. Supervises none.
+
+The forkserver of a run is ``run_forkserver``'s.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -69,40 +71,6 @@ def let_forkserver_go() -> None:
     if descriptor is not None:
         forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
         os.close(descriptor)
-
-
-class RunForkServer:
-    """Whose the forkserver is. One that runs already is the embedding program's: used, and left running.
-
-    Our own has its socket in the run's folder: that path is short enough and goes with the run, however it ends.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._ours = False
-        self._before: object = None
-
-    def open(self) -> None:
-        """Say where its socket is to be, if it does not run yet."""
-        self._ours = getattr(forkserver._forkserver, "_forkserver_pid", None) is None
-        if self._ours:
-            settings = _process_settings()
-            self._before = settings.get("tempdir")
-            settings["tempdir"] = self._folder
-
-    def close(self) -> None:
-        """End it, if it is ours; may be called twice."""
-        if self._ours:
-            self._ours = False
-            with contextlib.suppress(OSError):
-                stop_server(forkserver._forkserver)
-            _process_settings()["tempdir"] = self._before
-
-
-def _process_settings() -> dict[str, object]:
-    """Where multiprocessing keeps the folder of its sockets; there is no public way to set it."""
-    settings: dict[str, object] = getattr(multiprocessing.current_process(), "_config", {})
-    return settings
 
 
 def stop_server(server: object) -> None:

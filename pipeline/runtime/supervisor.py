@@ -20,7 +20,7 @@ from typing import Final
 from pipeline.observe import logs
 from pipeline.runtime.launching import Launched, Launcher
 from pipeline.runtime.policy import RestartPolicy
-from pipeline.runtime.starting import RunForkServer
+from pipeline.runtime.run_forkserver import RunForkServer
 from pipeline.runtime.work import WorkerStart
 from pipeline.runtime.worker_process import WorkerProcess
 
@@ -76,21 +76,18 @@ class Supervisor:
         self._needed = needed
         self._on_lost = on_lost
         self._on_given_up = on_given_up
-        self._launcher = Launcher(start_ns, wake)
+        self._server = RunForkServer(run_folder, PRELOAD)
+        self._launcher = Launcher(self._server, start_ns, wake)
         self._ending: list[WorkerProcess] = []
         self.awake_since_ns = 0  # since when this loop has had its turns without a long pause
         self._parent_read: Connection | None = None
         self._parent_write: Connection | None = None
-        self._server: RunForkServer | None = None
         self._last_tick_ns = 0
 
     def open(self) -> None:
         """Prepare; starts nothing."""
         # The write end stays in this process only: when it dies, however it dies, every worker reads end-of-file.
         self._parent_read, self._parent_write = multiprocessing.Pipe(duplex=False)
-        self._server = RunForkServer(self._run_folder)
-        self._server.open()
-        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
         self._launcher.open()
 
     def add(self, worker: WorkerProcess, now_ns: int) -> None:
@@ -377,9 +374,7 @@ class Supervisor:
                 now_ns = time.monotonic_ns()
             process, worker.process = worker.process, None
             self._reap(worker, process)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._server.stop()
         for end in (self._parent_write, self._parent_read):
             if end is not None:
                 end.close()
