@@ -146,7 +146,7 @@ class TextFormatter(logging.Formatter):
 def _subject(record: logging.LogRecord, message: str) -> str:
     camera, stage, epoch, seq = (getattr(record, name, None) for name in SUBJECT)
     named = stage if camera is None else camera
-    if named is not None and re.search(rf"(?<![\w-]){re.escape(str(named))}(?![\w-])", message):
+    if named is not None and _mentions(message, str(named)):
         return ""
     parts = [str(value) for value in (camera, stage) if value is not None]
     if seq is not None:
@@ -154,6 +154,17 @@ def _subject(record: logging.LogRecord, message: str) -> str:
     elif epoch is not None:
         parts.append(f"epoch {epoch}")
     return f"{printable(redact(' '.join(parts)))}: " if parts else ""
+
+
+def _mentions(message: str, name: str) -> bool:
+    """Whether ``name`` is in there as a whole word. Without a pattern: ``re`` keeps each that it was ever given."""
+    at = message.find(name)
+    while at >= 0:
+        around = message[max(at - 1, 0) : at] + message[at + len(name) : at + len(name) + 1]
+        if not any(character.isalnum() or character in "_-" for character in around):
+            return True
+        at = message.find(name, at + 1)
+    return False
 
 
 class JsonFormatter(logging.Formatter):
