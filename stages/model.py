@@ -54,7 +54,7 @@ class OmSpec:
     ``aipp``: the picture that it takes when pre-processing is built into it; none: it takes what the ONNX file takes.
     """
 
-    path: str  # OM file, absolute; empty: there is none here, which the simulator can do without
+    path: str  # OM file, absolute; empty: none is looked for, because no device here takes one
     sha256: str  # empty: not checked
     batch: int | tuple[int, ...]  # built in, or the batch sizes to choose from (gears), ascending
     aipp: Literal["none", "rgb", "bgr", "nv12"] = "none"

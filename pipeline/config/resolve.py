@@ -205,13 +205,13 @@ def _model(name: str, site: Site, problems: Problems) -> ModelSpec | None:
 
 
 def _om(name: str, site: Site, problems: Problems) -> OmSpec | None:
-    """The model's OM. Its file must be there for ``ascend:N``; the simulator does without, the CPU does not look."""
+    """The model's OM. Its file must be there for ``ascend:N`` and their simulator; other devices do not look."""
     from pipeline.models import store
 
     model = site.models[name]
     if model.om is None:
         return None
-    needed = any(each.device.startswith("ascend:") for each in site.devices)
+    needed = any(each.device.startswith("ascend") for each in site.devices)
     path = ""
     try:
         path = str(store.find_file(model.om.file, model.folder))

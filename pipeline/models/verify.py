@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import cv2
-import numpy as np
-
 from pipeline.assets import street_clip
 from pipeline.models import verify_against as against
 from pipeline.models.inspect import labels_of, refusal
 from pipeline.models.inspect_file import Looked, absolute, facts_of
 from pipeline.models.inspect_input import InputGuess, input_of
+from pipeline.models.verify_drawn import draw, targets_of
 from pipeline.models.verify_run import Found, Trial
 from pipeline.models.verify_variants import (
     PLACEMENTS,
@@ -41,7 +39,6 @@ SPAWN: Final = multiprocessing.get_context("spawn")
 TIMEOUT_S: Final = 900.0
 MOST_FRAMES: Final = 10  # of a clip, to tell the order of colours
 MOST_NAMED: Final = 8  # classes named in the line of what was found
-COLOURS: Final = ((75, 25, 230), (75, 180, 60), (25, 225, 255), (200, 130, 0), (48, 130, 245), (180, 30, 145))  # BGR
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +64,7 @@ def verify(name: str, images: Sequence[str], out: str | None, other: str | None)
     Raises UserError when something can't be read or run, or contradicts its description.
     """
     paths = [absolute(image) for image in images]
+    targets = targets_of(out, paths) if out is not None else []
     model, looked = model_of(name, paths[0])
     second = model_of(other, paths[0], like=model)[0] if other is not None else None
     if second is not None and (problem := _incomparable(model, second)):
@@ -76,7 +74,8 @@ def verify(name: str, images: Sequence[str], out: str | None, other: str | None)
     lines = [f"{name}: layout {model.layout}, {model.channels}, scaling {scaling_name(model)}, {model.placement}"]
     lines += [f"  {Path(p).name}: {_objects(f, model)}" for p, f in zip(images, tried.found, strict=True)]
     if out is not None:
-        lines += [f"  drawn: {path}" for path in draw(paths, tried.found, model, out)]
+        draw(paths, tried.found, model, targets)
+        lines += [f"  drawn: {path}" for path in targets]
     lines += ["", *_table(tried.verdict), ""]
     lines += [f"note: {note}" for note in tried.verdict.notes]
     lines += [f"FAULT: {fault}" for fault in tried.verdict.faults]
@@ -204,37 +203,6 @@ def _other_ways(model: ModelSpec) -> dict[str, ModelSpec]:
     has_placement = model.placement
     ways |= {f"placement {p}": dataclasses.replace(model, placement=p) for p in PLACEMENTS if p != has_placement}
     return ways
-
-
-def draw(paths: Sequence[str], found: Sequence[Found], model: ModelSpec, out: str) -> list[str]:
-    """Write copies of the pictures with boxes; the names of the files. With several pictures they are numbered."""
-    written = []
-    for number, (path, objects) in enumerate(zip(paths, found, strict=True), 1):
-        picture = np.ascontiguousarray(read_picture(path)[:, :, ::-1])
-        thick = max(1, round(min(picture.shape[:2]) / 400))
-        for box, score, class_id in zip(objects.boxes, objects.scores, objects.class_ids, strict=True):
-            x1, y1, x2, y2 = (round(float(v)) for v in box)
-            colour = COLOURS[int(class_id) % len(COLOURS)]
-            cv2.rectangle(picture, (x1, y1), (x2, y2), colour, thick)
-            text = f"{model.labels[int(class_id)]} {score:.2f}"
-            cv2.putText(picture, text, (x1, max(y1 - 4, 12)), cv2.FONT_HERSHEY_SIMPLEX, 0.5 * thick, colour, thick)
-        target = Path(out).expanduser()
-        if len(paths) > 1:
-            target = target.with_stem(f"{target.stem}-{number}")
-        if target.exists() and any(target.samefile(other) for other in paths if Path(other).exists()):
-            raise UserError(f"--out {target}: is one of the pictures that were looked at; name another file")
-        try:
-            encoded, data = cv2.imencode(target.suffix or ".", picture)
-        except cv2.error:
-            encoded = False
-        if not encoded:
-            raise UserError(f"--out {out}: no picture can be written in this format; name a .jpg or .png")
-        try:
-            target.write_bytes(data.tobytes())
-        except OSError as error:
-            raise UserError(f"--out {target}: can't be written ({error.strerror}); name another file") from None
-        written.append(str(target))
-    return written
 
 
 def _objects(found: Found, model: ModelSpec) -> str:

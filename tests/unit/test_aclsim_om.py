@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -55,7 +56,7 @@ def test_files_hold_what_was_written(tmp_path: Path, om: OmDescription) -> None:
         ("", "no description"),
         ("[]", "campipe_om"),
         ('{"campipe_om": 1}', "onnx"),
-        ('{"campipe_om": 1, "onnx": "a", "bacth": 1}', "unknown fields bacth"),
+        ('{"campipe_om": 1, "onnx": "a", "bacth": 1}', "bacth is unknown; leave it out"),
         ('{"campipe_om": 1, "onnx": "a", "batch": 0}', "batch is 0"),
         ('{"campipe_om": 1, "onnx": "a", "batch": {"gears": [4, 2]}}', "ascending"),
         ('{"campipe_om": 1, "onnx": "a", "batch": {"gears": [4]}}', "two or more"),
@@ -68,6 +69,57 @@ def test_wrong_files(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "model.om").write_text(content)
     with pytest.raises(UserError, match=says):
         OmDescription.read(tmp_path / "model.om")
+
+
+TENSOR = {"name": "o", "shape": [4], "dtype": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("onnx", 3, "onnx is 3; give the path"),
+        ("onnx", "", "onnx is ''; give the path"),
+        ("soc", 310, "soc is 310; give a chip"),
+        ("batch", "4", "batch is '4'; give a whole number"),
+        ("batch", True, "batch is True"),
+        ("batch", 2.5, "batch is 2.5"),
+        ("batch", None, "batch is None"),
+        ("batch", {"gears": "14"}, r"batch is \{'gears': '14'\}"),
+        ("batch", {"gears": [1, "4"]}, "batch is "),
+        ("weights_bytes", "much", "weights_bytes is 'much'; give a whole number of 0 or more, or null"),
+        ("work_bytes", -1, "work_bytes is -1"),
+        ("work_bytes", 1e9, "work_bytes is 1000000000.0"),
+        ("onnx_batch", "n", "onnx_batch is 'n'"),
+        ("service_ms", [5], r"service_ms is \[5\]; give milliseconds"),
+        ("service_ms", {"1": "fast"}, "service_ms is "),
+        ("service_ms", {"one": 1}, "service_ms is "),
+        ("service_ms", {"1": float("nan")}, "service_ms is "),
+        ("service_ms", {"0": 1}, "service_ms is "),
+        ("aipp", "rgb", "aipp is 'rgb'; give an object, or null"),
+        ("aipp", {"mean": 3}, "aipp.mean is 3; give a list"),
+        ("aipp", {"mean": ["0", 0, 0]}, "aipp.mean is "),
+        ("aipp", {"rbuv_swap": "yes"}, "aipp.rbuv_swap is 'yes'; give true or false"),
+        ("aipp", {"crop": 1}, "aipp.crop is unknown"),
+        ("output_dtype", [], r"output_dtype is \[\]"),
+        ("input", [], r"input is \[\]; give an object"),
+        ("input", {**TENSOR, "shape": 4}, "input.shape is 4"),
+        ("input", {**TENSOR, "shape": [0]}, r"input.shape is \[0\]"),
+        ("input", {"name": "o"}, "input.shape is missing"),
+        ("outputs", TENSOR, "outputs is "),
+        ("outputs", [TENSOR, 3], "outputs.1 is 3; give an object"),
+        ("outputs", [{**TENSOR, "dtype": "object"}], "outputs.0.dtype is 'object'; give a numpy type"),
+        ("outputs", [{**TENSOR, "dtype": "float33"}], "outputs.0.dtype is 'float33'"),
+        ("outputs", [{**TENSOR, "name": 1}], "outputs.0.name is 1"),
+    ],
+)
+def test_a_wrong_type_in_the_file_is_told_by_key_and_value_when_it_is_read(key: str, value: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        OmDescription.parse(json.dumps({"campipe_om": 1, "onnx": "a.onnx", key: value}), "m.om")
+
+
+def test_a_file_of_brackets_alone_is_refused() -> None:
+    with pytest.raises(UserError, match="is no description of a simulated OM"):
+        OmDescription.parse("[" * 100_000, "m.om")
 
 
 def test_describe_finds_shapes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import struct
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from stages.accelerators.ascend.feeding import feeder_of
 from stages.accelerators.ascend.om import OmFacts, OmTensor
 from stages.accelerators.ascend.om_check import match_outputs, om_problems
 from stages.accelerators.ascend.simulated_om import simulated_om
-from stages.errors import BadItem
+from stages.errors import BadItem, UserError
 from stages.model import ModelSpec, OmSpec, TensorSpec
 
 SPEC = ModelSpec(
@@ -257,11 +258,52 @@ def test_what_stands_for_an_om_has_the_batches_of_the_model(fixed: int | None, m
     assert written.onnx == SPEC.path
 
 
-def test_a_real_om_is_simulated_from_what_its_description_says(tmp_path: Path) -> None:
+def vendors_om(body: bytes, length: int | None = None) -> bytes:
+    """The beginning of the vendor's form: magic, size of the header, version, checksum, bytes that follow."""
+    header = b"IMOD" + struct.pack("<II64xI", 256, 0x10000000, len(body) if length is None else length)
+    return header.ljust(256, b"\0") + body
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty; correct om.file"),
+        (b"\x08\x07onnx", r"is no OM: it starts with b'\\x08\\x07on'"),
+        (b"IMOD\x00\x01cut", "is damaged: it has 9 bytes"),
+        (vendors_om(b"half of it", 20), "is damaged: it has 266 bytes, and its header speaks of 276; copy it again"),
+        (b"{}", '"campipe_om": 1 is missing'),
+        (b'{"campipe_om": 1, "onnx": "a", "batch": "4"}', "batch is '4'; give a whole number"),
+        (b'{"campipe_om": 1, "onnx"', "is no description of a simulated OM"),
+        (b"{\xff", "can't be read as text"),
+        (None, "is not there; correct om.file"),
+    ],
+)
+def test_an_om_that_is_damaged_or_missing_is_refused_and_not_replaced_by_the_onnx_file(
+    content: bytes | None, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "m.om"
+    if content is not None:
+        file.write_bytes(content)
+    spec = replace(SPEC, om=OmSpec(str(file), "", 4))
+    with ExitStack() as stack, pytest.raises(UserError, match=says) as caught:
+        simulated_om(spec, 4, stack, canned=True)
+    assert f"model {SPEC.name}: om: OM {file}" in str(caught.value)
+
+
+def test_what_stands_for_an_om_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with ExitStack() as stack, caplog.at_level("INFO"):
+        simulated_om(SPEC, 4, stack, canned=True)
+    (line,) = caplog.messages
+    assert "simulated from its ONNX file, with batch (1, 2, 4): its description names no OM" in line
+
+
+def test_a_real_om_is_simulated_from_what_its_description_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     real = tmp_path / "m.om"
-    real.write_bytes(b"IMOD\x00\x01binary")
+    real.write_bytes(vendors_om(b"binary"))
     spec = replace(SPEC, om=OmSpec(str(real), "", (1, 4), "bgr", "Ascend310P1"))
-    with ExitStack() as stack:
+    with ExitStack() as stack, caplog.at_level("INFO"):
         told = simulated_om(spec, 4, stack, canned=True)
         written = OmDescription.read(told.path)
     assert not Path(told.path).exists(), "nothing is left"
@@ -269,3 +311,5 @@ def test_a_real_om_is_simulated_from_what_its_description_says(tmp_path: Path) -
     assert written.aipp is not None
     assert (written.aipp.input, written.aipp.rbuv_swap) == ("RGB888_U8", True)
     assert told.aipp == "bgr"
+    (line,) = caplog.messages
+    assert "is for a card, and only what its description says of it is simulated" in line

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from stages.accelerators.ascend.atc import DEFAULT_SOC
+from stages.accelerators.ascend.om_file import kind_of_om
+from stages.accelerators.onnx_session import check_digest
+from stages.errors import UserError
 from stages.model import ModelSpec, OmSpec, TensorSpec
+
+log = logging.getLogger(__name__)
 
 
 def simulated_om(model: ModelSpec, max_batch: int, stack: ExitStack, *, canned: bool) -> OmSpec:
-    """The model's own OM when it is a simulated one, else one derived from its ONNX file.
+    """The model's own OM when it is a simulated one, else one derived from its ONNX file, which is logged.
 
     The derived one is a file without a name, so that nothing is left behind however the process ends; ``stack`` closes
     it.
     A real OM can't be run here; what the description says of it is simulated: batch, AIPP, chip. Without a section
-    ``om`` the batch is that of the ONNX file, or the powers of two up to ``max_batch``.
+    ``om`` the batch is that of the ONNX file, or the powers of two up to ``max_batch``. Raises UserError for an OM that
+    is named and is not there, is damaged, or is something else.
     """
-    om = model.om
-    if om is not None and om.path and _is_simulated(Path(om.path)):
-        return om
+    from stages.accelerators.aclsim.om import OmDescription
+
+    om, why = model.om, "its description names no OM"
+    if om is not None and om.path:
+        label = f"model {model.name}: om"
+        kind = kind_of_om(label, om.path)
+        check_digest(label, om.path, om.sha256)
+        if kind == "simulated":
+            try:
+                OmDescription.read(om.path)
+            except UserError as error:
+                raise UserError.of([f"{label}: {problem}" for problem in error.problems]) from None
+            return om
+        why = f"{om.path} is for a card, and only what its description says of it is simulated"
     if om is None:
         om = OmSpec("", "", _batches(model.fixed_batch, max_batch))
+    log.info("model %s: simulated from its ONNX file, with batch %s: %s", model.name, om.batch, why)
     description = _describe(model, om, canned=canned)
     fd = os.memfd_create(f"{model.name}.om")
     stack.callback(os.close, fd)
     path = f"/proc/self/fd/{fd}"
     description.write(path)
     return OmSpec(path, "", om.batch, om.aipp, om.soc)
-
-
-def _is_simulated(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            if stream.read(1) != b"{":
-                return False
-        return "campipe_om" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
 
 
 def _batches(fixed: int | None, most: int) -> int | tuple[int, ...]:
