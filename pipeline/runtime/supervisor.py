@@ -26,7 +26,7 @@ from pipeline.runtime.worker_process import WorkerProcess
 
 PRELOAD: Final = [
     "pipeline.runtime.forkserver_tie",
-    *("pipeline.runtime.worker", "stages.decode.stage", "stages.postprocess.stage", "cv2", "av"),
+    *("pipeline.runtime.worker", "stages.decode.choose", "stages.postprocess.stage", "cv2", "av", "av.subtitles.stream"),
 ]
 LEAVE_NS: Final = 3_000_000_000  # for a worker that was told to leave
 KILLED_WITHIN_NS: Final = 5_000_000_000  # SIGKILL is quick unless the process waits for a device in the kernel

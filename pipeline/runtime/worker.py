@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,8 @@ def main(start: WorkerStart) -> None:
     # A parent that has ended before this is noticed all the same: the engine's end by the pipe, the forkserver's by the
     # engine.
     signal_at_parents_death(signal.SIGKILL)
+    # a collection writes into each object that it looks at, and pages shared with the forkserver would be copied
+    gc.freeze()
     show_as(start.name)
     let_forkserver_go()
     faulthandler.enable()
