@@ -112,6 +112,9 @@ class LinesView:
                 self._states[camera.name] = camera.state
                 told.add(camera.name)
                 _log_camera(camera)
+        if len(self._states) > len(snapshot.cameras):
+            present = {camera.name for camera in snapshot.cameras}
+            self._states = {name: state for name, state in self._states.items() if name in present}
         if self._next_ns is None:
             self._next_ns = now_ns + self._every_ns
         elif now_ns >= self._next_ns:

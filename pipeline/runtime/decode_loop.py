@@ -13,7 +13,7 @@ from pipeline.runtime.heap import Heap
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import DecodeWork
 from pipeline.transport.channel import WorkerChannel
-from stages.messages import Begin, CameraChanged, Goodbye, Ready, SlotsFreed, Stop, StreamEnded
+from stages.messages import Begin, CameraChanged, Goodbye, LinkChanged, Ready, SlotsFreed, Stop
 
 LOG = logging.getLogger("campipe.decode")
 BEGIN_TIMEOUT_MS = 30_000
@@ -107,8 +107,8 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
                 before_ns = time.monotonic_ns()
                 for message in stage.step():
                     channel.send(message)
-                    if isinstance(message, StreamEnded):
-                        heap.connection_ended()
+                    if isinstance(message, LinkChanged) and message.state == "reconnecting":
+                        heap.connection_ended()  # or has never begun: a try leaves something behind too
                 meter.busy_ns += time.monotonic_ns() - before_ns
                 meter.items += 1
         meter.report(time.monotonic_ns(), last=True)

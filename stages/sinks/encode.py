@@ -21,6 +21,11 @@ def topic_of(message: ExternalMessage) -> bytes:
     return f"{prefix}{message.camera}".encode()
 
 
+def topics_of(camera: str) -> tuple[bytes, bytes]:
+    """Those of its detections and statuses."""
+    return f"{DETECTIONS_PREFIX}{camera}".encode(), f"{STATUS_PREFIX}{camera}".encode()
+
+
 class Packer:
     """Encodes messages; one per thread."""
 

@@ -26,6 +26,7 @@ class Marks:
     def __init__(self, hwm: int) -> None:
         self.every = max(1, min(MAX_EVERY, hwm // MARKS_PER_QUEUE))
         self._counts: dict[bytes, int] = {}  # by topic, modulo `every`
+        self._topics = 0  # so far
         self._held: deque[tuple[int, zmq.MessageTracker]] = deque()
         self._newest = 0
 
@@ -33,7 +34,8 @@ class Marks:
         """Whether the next message of ``topic`` is to be marked."""
         count = self._counts.get(topic)
         if count is None:
-            count = self._counts[topic] = int(len(self._counts) * GOLDEN_RATIO * self.every) % self.every
+            count = self._counts[topic] = int(self._topics * GOLDEN_RATIO * self.every) % self.every
+            self._topics += 1
         return count == 0
 
     def sent(self, topic: bytes, index: int, tracker: zmq.MessageTracker | None) -> None:
@@ -42,6 +44,10 @@ class Marks:
         if tracker is not None:
             self._held.append((index, tracker))
             self._newest = index
+
+    def forget(self, topic: bytes) -> None:
+        """No message of ``topic`` comes any more."""
+        self._counts.pop(topic, None)
 
     def advance(self) -> bool:
         """Look again; whether any marked message has left since the last look."""

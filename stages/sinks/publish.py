@@ -30,7 +30,7 @@ from stages.messages import Detections, ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
 from stages.sinks.audience import Audience
 from stages.sinks.binding import bind_socket, check_ipc_path, release_address
-from stages.sinks.encode import Packer
+from stages.sinks.encode import Packer, topics_of
 from stages.sinks.last_status import LastStatus
 from stages.sinks.live_connection import keep_short
 from stages.sinks.marks import Marks
@@ -217,6 +217,8 @@ class PublishSink:
     def camera_removed(self, name: str) -> None:
         """No message of this camera comes any more."""
         self._live.discard(name)
+        for topic in topics_of(name):
+            self._marks.forget(topic)
 
     def service(self) -> None:
         """Count subscribers, and look whether full ones keep up again."""

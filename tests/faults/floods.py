@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import zmq
@@ -19,12 +19,15 @@ from faults.live_run import Footprint, LiveRun
 from faults.servers.rtsp import RtspServer
 from faults.victim import pictures
 
+from pipeline.control.protocol import Answer
+
 Holdings = dict[int, tuple[int, int]]
 """By process: threads and descriptors."""
 AT_ONCE = 40  # subscribers
+CAMERAS_AT_ONCE = 4
 ABSENT, BRIEF = 3, 5
 SETTLE_S = 30.0
-WARM_UP = {"absent": 2000, "brief": 100}
+WARM_UP = {"absent": 300, "brief": 100}
 POINTS = 6  # at which memory is looked at during a flood
 QUICK = {"first_ms": 10, "longest_ms": 10}
 
@@ -56,6 +59,18 @@ class Flood:
     steady: bool = True
     most: Holdings = field(default_factory=dict)
     least: Holdings = field(default_factory=dict)
+    HEAD: ClassVar = ("what", "times", "seconds", "processes", "threads", "descriptors", "memory, MB", "KiB each")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """For a table: before, and after."""
+        shown = []
+        for name, count, footprint in ((self.what, 0, self.before), ("", self.count, self.after)):
+            figures = (footprint.processes, footprint.threads, footprint.descriptors)
+            memory, done = f"{footprint.memory_bytes / 2**20:.1f}", bool(count)
+            seconds, each = (f"{self.seconds:.0f}", f"{self.bytes_each / 1024:.1f}") if done else ("", "")
+            shown.append((name, str(count), seconds, *map(str, figures), memory, each))
+        return shown
 
     @property
     def bytes_each(self) -> float:
@@ -131,7 +146,7 @@ def tries(run: LiveRun, kind: str) -> int:
 def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: float) -> list[Flood]:
     """Wait for so many failed opens and reconnects, after that part of them as a warm-up.
 
-    The heap of each decode worker fills during its first 20 connections or so, and grows once after 500 failed ones.
+    The heap of each decode worker fills during its first 20 connections or so.
     """
     counts = {"absent": failed, "brief": reconnects}
     for kind, count in counts.items():
@@ -179,8 +194,7 @@ def holdings(run: LiveRun, which: Callable[[int, int], int], samples: int = 20) 
 def calm(run: LiveRun) -> None:
     """Take the unlucky cameras out: what follows is not to be measured beside them."""
     for name in [*(f"brief-{n}" for n in range(BRIEF)), *(f"absent-{n}" for n in range(ABSENT))]:
-        answer = run.ask("remove", camera=name)
-        assert answer.ok, answer.text
+        _told(run.ask("remove", camera=name))
     run.wait("they are gone", lambda: len(run.status()["cameras"]) == 1, 60)
 
 
@@ -203,29 +217,33 @@ def subscribers(run: LiveRun, count: int) -> Flood:
 
 
 def additions(run: LiveRun, count: int) -> Flood:
-    """A camera joins, gives a picture, and is taken out, so many times: by request, each fourth time by its file.
+    """Some cameras join, give a picture, and are taken out, so many in all: by request, and each fourth time by files.
 
     A file takes seconds until it is seen.
     """
-    file, watched = run.folder / "given" / "extra.yaml", run.cameras_folder / "extra.yaml"
+    template = (run.folder / "given" / "extra.yaml").read_bytes()
     turn = iter(range(10**9))
 
-    def once(_: int) -> None:
-        by_file, began_s = next(turn) % 4 == 3, time.monotonic()
-        if by_file:
-            watched.write_bytes(file.read_bytes())
-        else:
-            answer = run.ask("add", file=str(file))
-            assert answer.ok, answer.text
-        run.wait_for_frames(["extra"], began_s, 30)
-        if by_file:
-            watched.unlink()
-        else:
-            answer = run.ask("remove", camera="extra")
-            assert answer.ok, answer.text
-        run.wait("extra is gone", lambda: all(c["name"] != "extra" for c in run.status()["cameras"]), 30)
+    def some(most: int) -> None:
+        names = [f"extra-{n}" for n in range(most)]
+        by_file, began_s = next(turn) % 4 == 2, time.monotonic()
+        folder = run.cameras_folder if by_file else run.folder / "given"
+        for name in names:
+            (folder / f"{name}.yaml").write_bytes(template)
+            if not by_file:
+                _told(run.ask("add", file=str(folder / f"{name}.yaml")))
+        run.wait_for_frames(names, began_s, 30)
+        for name in names:
+            (folder / f"{name}.yaml").unlink()
+            if not by_file:
+                _told(run.ask("remove", camera=name))
+        run.wait("they are gone", lambda: not {each["name"] for each in run.status()["cameras"]} & {*names}, 30)
 
-    return _repeated(run, "camera adds and removes", count, once, 1, lambda: None)
+    return _repeated(run, "camera adds and removes", count, some, CAMERAS_AT_ONCE, lambda: None)
+
+
+def _told(answer: Answer) -> None:
+    assert answer.ok, answer.text
 
 
 def _repeated(

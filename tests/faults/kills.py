@@ -55,6 +55,22 @@ def live_site(folder: Path) -> Iterator[LiveRun]:
             yield run
 
 
+@contextmanager
+def tree_camera() -> Iterator[str]:
+    """The URL of a camera for ``small_tree``."""
+    with ServerProcess("gate=160x120@10", "--scheme", "basic", "--user", USER, "--password", CANARY) as server:
+        yield f"rtsp://127.0.0.1:{server.port}/gate"
+
+
+@contextmanager
+def small_tree(folder: Path, url: str) -> Iterator[LiveRun]:
+    """One camera and one worker of each kind, with a picture on its way."""
+    cameras = {"gate": {"source": {"url": url, "user": USER, "password": CANARY}}}
+    with LiveRun(folder, cameras, nms={"workers": 1}) as run:
+        run.wait_for_frames(["gate"], 0.0, 60)
+        yield run
+
+
 def strike(run: LiveRun, kinds: Sequence[str], number: signal.Signals) -> list[Blow]:
     """Hit one worker of each of ``kinds`` at once; wait until they are replaced and all cameras are back.
 
@@ -129,7 +145,7 @@ def kill_tree(run: LiveRun, way: str) -> list[str]:
             with contextlib.suppress(psutil.NoSuchProcess):  # it saw that the engine is gone, and left
                 each.kill()
         run.process.wait()
-        return [what for what in run.left_behind(LEFT_S) if not what.startswith("folder")]
+        return run.left_behind(LEFT_S, folders=False)
     if way == WAYS[2]:
         for each in family:
             with contextlib.suppress(psutil.NoSuchProcess):

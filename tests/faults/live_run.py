@@ -179,12 +179,12 @@ class LiveRun:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def left_behind(self, within_s: float = 3.0) -> list[str]:
-        """Processes of the run that are still there, and folders and shared memory, ``within_s`` after its end."""
+    def left_behind(self, within_s: float = 3.0, *, folders: bool = True) -> list[str]:
+        """Processes of the run that are still there, and folders if wanted, ``within_s`` after its end."""
         until_s = time.monotonic() + within_s
         while True:
             left = [f"process {p.pid}" for p in self._family.values() if _alive(p)]
-            left += [f"folder {p.name}" for p in self.folder.glob("campipe-*")]
+            left += [f"folder {p.name}" for p in self.folder.glob("campipe-*") if folders]
             if not left or time.monotonic() > until_s:
                 return left
             time.sleep(LOOK_S)

@@ -142,11 +142,18 @@ def attempt_all(run: LiveRun, victims: Sequence[Victim], faults: Sequence[Fault]
             with lock:
                 outcomes.append(outcome)
 
-    threads = [threading.Thread(target=suffer, args=(victim,), name=f"suffer-{victim.name}") for victim in victims]
+    threads = [
+        threading.Thread(target=suffer, args=(victim,), name=f"suffer-{victim.name}", daemon=True) for victim in victims
+    ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:  # interrupted: nobody is to begin another one
+        with lock:
+            waiting.clear()
+        raise
     order = {fault.name: position for position, fault in enumerate(faults)}
     return sorted(outcomes, key=lambda outcome: order[outcome.fault.name])
 

@@ -34,7 +34,9 @@ class ServerProcess:
         """Start, and wait until it serves."""
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
         command = [sys.executable, "-m", "faults.servers.serve", *self._options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
+        )
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_S)
         words = self._process.stdout.readline().split() if ready else []
