@@ -33,6 +33,7 @@ ENDED: Final = frozenset({"ended", "failed"})
 KNOWN_TYPES: Final = frozenset({"detections", "status", "heartbeat"})
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError, MemoryError)
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+HWM: Final = 1000  # as libzmq's own
 RECONNECT_MS: Final = 50
 RECONNECT_MAX_MS: Final = 1000
 CONNECT_TIMEOUT_MS: Final = 5000
@@ -58,8 +59,10 @@ class Subscriber:
 
     ``cameras``: only these, None for all. ``timeout_s``: iteration raises TimeoutError when there was nothing to give
     for so long, None waits for ever. ``statuses``, ``heartbeats``: whether these are given too. ``hwm``: messages that
-    may wait here; more wait at the publisher. Connects in the background and again whenever the connection is lost, so
-    it may be opened before the publisher is there.
+    may wait here; more wait at the publisher. A subscriber of live cameras that is slow reads what is older by as many
+    messages as wait: ten cameras of 10 fps fill 1000 in ten seconds. Less keeps it younger, more carries it over longer
+    pauses of its own; of recordings nothing is lost either way. Connects in the background and again whenever the
+    connection is lost, so it may be opened before the publisher is there.
 
     A ``Gap`` is given, before the message that shows it, for messages lost on the way (this subscriber was too slow or
     disconnected). Frames that campipe itself dropped are told by a ``Status`` with state ``gap`` instead. Joining a
@@ -77,7 +80,7 @@ class Subscriber:
         *,
         statuses: bool = True,
         heartbeats: bool = False,
-        hwm: int = 10_000,
+        hwm: int = HWM,
     ) -> None:
         self._address = parse_address(address, bind=False)
         if isinstance(cameras, str):

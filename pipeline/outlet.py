@@ -10,7 +10,7 @@ from pipeline.observe.snapshot import SinkSnapshot
 from pipeline.runtime.dispatch import Dispatcher
 from stages.errors import StageDead
 from stages.messages import ExternalMessage, Heartbeat
-from stages.sinks.sink import CameraAware, Sink
+from stages.sinks.sink import CameraAware, Retrying, Sink
 
 LOG = logging.getLogger("campipe.sinks")
 LIVE_PATIENCE_NS = 120_000_000_000  # beyond any publish.join_ms
@@ -23,7 +23,7 @@ class Outlet:
     Messages of live cameras and of recordings are two lines: a recording that waits for a slow sink holds up no live
     camera. What is done about slow subscribers of live cameras is the sink's own decision (it then takes and counts the
     loss). A sink that breaks (a full disk) is closed, logged, and told in ``states`` and ``problems``; the others go
-    on. It is not opened again: its file would have a hole that nothing in it tells of. One that takes nothing of live
+    on. It is not opened again, unless it does so itself (``Retrying``). One that takes nothing of live
     cameras for two minutes (a pipe that nobody reads) counts as broken: what is told of them would pile up for ever.
     """
 
@@ -134,7 +134,14 @@ class Outlet:
     def states(self) -> tuple[SinkSnapshot, ...]:
         """Each sink as it is now: broken ones with the reason and how many messages came since."""
         broken = [SinkSnapshot(name, "broken", why, max(0, self._missed[name])) for name, why in self._broke.items()]
-        return (*(SinkSnapshot(sink.name, "open") for sink in self._opened), *broken)
+        return (*(self._state(sink) for sink in self._opened), *broken)
+
+    @staticmethod
+    def _state(sink: Sink) -> SinkSnapshot:
+        """One that tries again by itself is as good as broken while it does."""
+        if isinstance(sink, Retrying) and sink.trouble:
+            return SinkSnapshot(sink.name, "broken", sink.trouble, sink.missed)
+        return SinkSnapshot(sink.name, "open")
 
     def _wait_for(self, sink: Sink, now_ns: int) -> None:
         if self._live_blocked_ns is None:

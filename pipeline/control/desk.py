@@ -152,6 +152,8 @@ class ControlDesk:
         self._wanted = wanted
         text = [str(changes)]
         if read.kind == "site":
+            if self.problems:
+                LOG.info("the files are right again, and used")
             self.problems = ()
             text += self._note_settings(resolved)
         if changes or read.token is not None:

@@ -1,6 +1,7 @@
 """Owns the thread that looks at a site's files and reads them anew: YAML must never hold up the engine's loop.
 
-It tells what it has read; what is done about it is decided elsewhere.
+It tells what it has read; what is done about it is decided elsewhere. What was refused is read again now and then: the
+remedy may lie outside of the files (a recording that appears, a permission, a file of certificates).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ from stages.errors import UserError
 
 LOG = logging.getLogger("campipe.control")
 SETTLED_LOOKS = 2  # a file is read when it was found the same so often: an editor may be in the middle of it
+RETRY_S = 5.0  # what was refused is read again that often, and ...
+RETRY_SHARE = 0.05  # ... takes at most so much of this machine's time
 SUFFIXES = (".yaml", ".yml")
 
 T = TypeVar("T")
@@ -70,6 +74,7 @@ class Watcher(Generic[T]):
         *,
         every_s: float,
         known: Fingerprint | None = None,
+        retry_s: float = RETRY_S,
     ) -> None:
         self._site = site
         self._folder = folder
@@ -77,6 +82,9 @@ class Watcher(Generic[T]):
         self._read_camera = read_camera
         self._every_s = every_s
         self._known = known
+        self._retry_s = retry_s
+        self._refused: tuple[str, ...] = ()  # problems of the site as it was read last
+        self._again_s = 0.0  # when it is read again, though nothing has changed
         self._asked: queue.SimpleQueue[tuple[str | None, object] | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[Read[T]] = queue.SimpleQueue()
         self._site_seen: Fingerprint | None = None
@@ -121,6 +129,10 @@ class Watcher(Generic[T]):
                 if now != known and looks >= SETTLED_LOOKS:
                     known = now
                     self._told.put(self._read(None, None))
+                elif now == known and self._refused and time.monotonic() >= self._again_s:
+                    before, read = self._refused, self._read(None, None)
+                    if read.problems != before:
+                        self._told.put(read)
                 continue
             if asked is None:
                 return
@@ -136,12 +148,23 @@ class Watcher(Generic[T]):
         return fingerprint(self._site, self._cameras)
 
     def _read(self, camera_file: str | None, token: object) -> Read[T]:
+        if camera_file is not None:
+            return self._read_now(camera_file, token)
+        began_s = time.monotonic()
+        read = self._read_now(None, token)
+        ended_s = time.monotonic()
+        self._refused = read.problems
+        self._again_s = ended_s + max(self._retry_s, (ended_s - began_s) / RETRY_SHARE)
+        return read
+
+    def _read_now(self, camera_file: str | None, token: object) -> Read[T]:
         kind: Literal["site", "camera"] = "site" if camera_file is None else "camera"
         try:
             content = self._read_site() if camera_file is None else self._read_camera(camera_file)
         except UserError as error:
             return Read(kind, None, error.problems, token)
         except Exception as error:  # a thread that ends would leave every later change unseen
-            LOG.exception("the site can't be read")
+            if not self._refused:
+                LOG.exception("the site can't be read")
             return Read(kind, None, (redact(f"{type(error).__name__}: {error}"),), token)
         return Read(kind, content, (), token)

@@ -17,6 +17,7 @@ from functools import partial
 from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
 from multiprocessing.context import ForkServerContext, ForkServerProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.starting import stop_server
@@ -48,6 +49,8 @@ class RunForkServer:
 
     def connect(self, descriptors: list[int]) -> tuple[int, int]:
         """Have a process started that gets these; where its number and end are told, and where it reads its work."""
+        if not Path(self._folder).is_dir():
+            raise OSError(f"{self._folder} was removed, and its sockets with it; restart campipe")
         # Its socket goes where multiprocessing keeps its own files; there is no other way to say where.
         settings = _process_settings()
         before = settings.get("tempdir")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from stages.errors import StageDead, UserError
 from stages.messages import ExternalMessage, Heartbeat, Status
+from stages.sinks.again import Again
 from stages.sinks.encode import Packer
 from stages.sinks.line_file import LineFile
 from stages.sinks.merge import Merge
@@ -39,6 +40,10 @@ class JsonlSink:
     Otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``. ``live``:
     cameras whose files are gone on with (``append``) where each has one of its own; a file for all is, if any of them
     is live when the run begins.
+
+    Where there are live cameras a file that can't be written (a full disk) is tried again for ever, after 1 to 30 s;
+    what comes meanwhile is ``missed``, which is logged at the begin and at the end of the ``trouble``. Otherwise
+    StageDead is raised: the result of a recording would have a hole.
     """
 
     def __init__(
@@ -62,8 +67,8 @@ class JsonlSink:
         self._append = append
         self._live = set(live)
         self._append_shared = append or bool(self._live)
-        self._closed_lines = 0  # in files of cameras that were removed
-        self._left: set[str] = set()  # cameras that were removed, whose files this run has begun
+        self._closed_lines = 0  # in files that were closed
+        self._left: set[str] = set()  # cameras whose files this run has begun, and closed
         self._packer = Packer()
         self._files: dict[str, LineFile] = {}  # by camera; one file is under "" when all share it
         self._created: list[Path] = []  # folders
@@ -72,11 +77,26 @@ class JsonlSink:
         self._handed = 0  # lines, since ``open``
         self._dead = ""
         self._next_look_ns = 0
+        self._again = Again()
 
     @property
     def name(self) -> str:
         """For people."""
         return f"jsonl {self._path}"
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written just now; empty when all is well."""
+        return self._again.why
+
+    @property
+    def missed(self) -> int:
+        """Lines that could not be written in this trouble, as far as is known."""
+        return self._missing - self._again.missing_before if self._again.why else 0
+
+    @property
+    def _missing(self) -> int:
+        return self._handed - self._closed_lines - sum(file.written for file in self._files.values())
 
     def check(self) -> None:
         """Raise what ``open`` would, changing nothing; Occupied when only another run is in the way."""
@@ -115,6 +135,7 @@ class JsonlSink:
         self._handed = self._closed_lines = 0
         self._left.clear()
         self._dead = ""
+        self._again = Again()
 
     def take(self, message: ExternalMessage) -> bool:
         """Write the message, or give False while the reader of a pipe is slow. Raises StageDead on a full disk.
@@ -127,6 +148,8 @@ class JsonlSink:
             return True
         wanted = self._status or not isinstance(message, Status)
         self._handed += wanted
+        if self._again.waits:
+            return True
         try:
             if self._merge is not None:
                 if not self._file("").ready:
@@ -141,7 +164,7 @@ class JsonlSink:
                     return False
                 file.append(self._packer.line(message))
         except (StageDead, UserError) as error:
-            raise self._broken(error) from error
+            self._fails(error)
         return True
 
     def camera_added(self, name: str, *, live: bool) -> None:
@@ -159,9 +182,11 @@ class JsonlSink:
             self._left.add(name)
             try:
                 file.close(0)
-                self._closed_lines += file.written
             except StageDead as error:
-                raise self._broken(error) from error
+                self._closed_lines += file.written
+                self._fails(error)
+            else:
+                self._closed_lines += file.written
 
     def service(self) -> None:
         """Write what is held back for the sake of fewer writes. Raises StageDead on a full disk."""
@@ -171,6 +196,7 @@ class JsonlSink:
             if self._merge is not None:
                 self._drain(self._merge)
             now_ns = self._clock_ns()
+            self._again.look(now_ns)
             looking = now_ns >= self._next_look_ns
             if looking:
                 self._next_look_ns = now_ns + LOOK_EVERY_NS
@@ -179,8 +205,11 @@ class JsonlSink:
                 if looking and file.follow():
                     LOG.warning("%s was moved or removed; going on in a new file of that name", file.path)
                 file.flush()
-        except StageDead as error:
-            raise self._broken(error) from error
+            if self._again.why and any(file.written for file in self._files.values()):
+                LOG.warning("%s is written again; %d lines are missing in it", self.name, self.missed)
+                self._again.written(self._missing)
+        except (StageDead, UserError) as error:
+            self._fails(error)
 
     def close(self, deadline_ns: int) -> str:
         """Write everything, merged lines of cameras that have not ended included."""
@@ -204,6 +233,8 @@ class JsonlSink:
             problem = str(self._broken(failed))
         elif unread and not told:
             problem = f"{self.name}: {unread} lines were not read in time"
+        elif self._again.last_why and not told and self._missing:
+            problem = f"{self.name}: {self._missing} lines are missing in it: {self._again.last_why}"
         for spool in self._spools:
             spool.close()
         self._spools.clear()
@@ -234,12 +265,29 @@ class JsonlSink:
     def _left_ms(self, deadline_ns: int) -> int:
         return max(0, (deadline_ns - self._clock_ns()) // NS_PER_MS)
 
+    def _fails(self, error: StageDead | UserError) -> None:
+        """Go on without writing for a while, if there are live cameras; raises StageDead otherwise."""
+        live = self._append_shared or bool(self._live)
+        files = all(file.folder is not None for file in self._files.values())  # no pipe, no device
+        if self._merge is not None or not live or not files:
+            raise self._broken(error) from error
+        for camera, file in self._files.items():
+            with contextlib.suppress(StageDead):
+                file.flush()
+            self._closed_lines += file.written
+            self._left.add(camera)
+            file.abandon()
+        self._files.clear()
+        self._append_shared = True
+        if self._again.failed(str(error), self._clock_ns()):
+            LOG.error("%s: %s; it is tried again, and what comes meanwhile is missing in it", self.name, error)
+
     def _broken(self, error: StageDead | UserError) -> StageDead:
         """The last word of this sink, which lines that wait to be merged do not survive."""
         for file in self._files.values():
             with contextlib.suppress(StageDead):  # one word is enough: what it could not write is counted below
                 file.flush()
-        missing = self._handed - self._closed_lines - sum(file.written for file in self._files.values())
+        missing = self._missing
         lines = f"; {missing} {'line is' if missing == 1 else 'lines are'} missing at the end of {self._path}"
         self._dead = f"{error}{lines}" if missing else str(error)
         return StageDead(self._dead)

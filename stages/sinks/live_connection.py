@@ -33,6 +33,17 @@ def keep_short(descriptor: int, address: str) -> None:
             connection.setsockopt(sockets.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
 
+def cut(descriptor: int, address: str) -> None:
+    """End the connection ``descriptor`` of a socket bound to ``address``; nothing if it is another thing by now."""
+    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family == sockets.AF_UNIX:
+            ours = connection.getsockname() == _local_name(address)
+        else:
+            ours = str(connection.getsockname()[1]) == address.rpartition(":")[2]
+        if ours:
+            connection.shutdown(sockets.SHUT_RDWR)
+
+
 def _local_name(address: str) -> str | bytes:
     path = address.removeprefix("ipc://")
     return b"\0" + path[1:].encode() if path.startswith("@") else path

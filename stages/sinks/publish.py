@@ -20,6 +20,7 @@ Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experime
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 
@@ -28,13 +29,14 @@ import zmq
 from stages.errors import StageDead
 from stages.messages import Detections, ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
-from stages.sinks.audience import Audience
+from stages.sinks.audience import MOST_TOPICS, Audience
 from stages.sinks.binding import bind_socket, check_ipc_path, release_address
 from stages.sinks.encode import Packer, topics_of
 from stages.sinks.last_status import LastStatus
-from stages.sinks.live_connection import keep_short
+from stages.sinks.live_connection import cut, keep_short
 from stages.sinks.marks import Marks
 
+LOG = logging.getLogger("campipe.publish")
 _NOW = int(zmq.DONTWAIT)  # as plain numbers: arithmetic with enumerations costs as much as a message
 _NOW_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 NS_PER_MS = 1_000_000
@@ -43,7 +45,7 @@ TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which take
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
 LIVE_QUEUE = 256  # messages, and ...
 LIVE_QUEUE_PER_CAMERA = 16  # ... at least so many for each live camera: half of it must hold any burst
-MAX_INBOUND_BYTES = 4096  # subscriptions are short; a peer that sends more is no subscriber
+MAX_INBOUND_BYTES = 512  # subscriptions are short; a peer that sends more is no subscriber
 
 
 class PublishSink:
@@ -92,6 +94,7 @@ class PublishSink:
         if self._live or live_may_come or not lossless:
             self._hwm = min(self._hwm, max(LIVE_QUEUE, LIVE_QUEUE_PER_CAMERA * len(self._live)))
         self._connections_short = False
+        self._told_flood = False
         self._marks = Marks(self._hwm)
         self._audience = Audience()
         self._last = LastStatus()
@@ -145,6 +148,7 @@ class PublishSink:
             for option, value in KEEPALIVE.items():
                 socket.setsockopt(option, value)
             self._audience.open(self._context, socket)
+            self._audience.on_flood = self._flooded
             self.address = bind_socket(socket, address)
         except BaseException:
             self._audience.close()
@@ -284,6 +288,17 @@ class PublishSink:
         if not self._connections_short:
             self._connections_short = True
             self._audience.on_connection(lambda descriptor: keep_short(descriptor, self.address))
+
+    def _flooded(self, descriptor: int) -> None:
+        cut(descriptor, self.address)
+        if not self._told_flood:
+            self._told_flood = True
+            LOG.warning(
+                "%s: a subscriber asks for more than %d topics and is cut off; let it subscribe to the prefix "
+                "detections/ instead (others that do so are cut off without a word)",
+                self.name,
+                MOST_TOPICS,
+            )
 
     def _send(self, topic: bytes, body: bytes) -> bool:
         """Give to all, or to none (False) when one of them is full."""

@@ -59,3 +59,16 @@ class CameraAware(Protocol):
 
     def camera_removed(self, name: str) -> None:
         """No message of this camera comes any more, unless it is added again. Raises StageDead as ``take`` does."""
+
+
+@runtime_checkable
+class Retrying(Protocol):
+    """A sink that goes on without writing while it can't, and tries again by itself."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is written just now; empty when all is well."""
+
+    @property
+    def missed(self) -> int:
+        """Messages that could not be written in this trouble."""

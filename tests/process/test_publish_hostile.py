@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket as sockets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgpack
+import psutil
 import pytest
 import zmq
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # long: a busy machine must not fail a test
 PATIENCE_MS = 60_000
+FLOOD_ROOM_BYTES = 60 << 20  # without a limit 190 MB
 
 # Commands on stdin, an answer to each on stdout.
 PUBLISHER = """
@@ -284,3 +288,39 @@ def test_more_connections_than_anyone_counts_while_the_publisher_is_busy_hold_up
     assert received(good) == [*range(5), "ended"]
     publisher.process.send_signal(signal.SIGTERM)
     assert publisher.process.wait(PATIENCE_S) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("bind", ["tcp://127.0.0.1:0", "ipc"])
+def test_a_subscriber_of_any_number_of_topics_costs_bounded_memory_and_no_other_a_message(
+    start: Any, subscribe: Any, peers: list[sockets.socket], tmp_path: Path, bind: str
+) -> None:
+    publisher = start(bind if bind != "ipc" else f"ipc://{tmp_path}/p")
+    good = subscribe(publisher.address)
+    publisher.wait_for(1)
+    peer = connect(publisher, GREETING_3 + READY)
+    peers.append(peer)
+    process = psutil.Process(publisher.process.pid)
+    before = process.memory_info().rss
+    topics = [random.randbytes(100) for _ in range(40_000)]
+    flood = b"".join(b"\0" + bytes([1 + len(topic)]) + b"\1" + topic for topic in topics)
+    ended: list[str] = []
+
+    def send() -> None:
+        try:
+            peer.sendall(flood)
+        except OSError as error:
+            ended.append(type(error).__name__)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    until_s = time.monotonic() + PATIENCE_S
+    while sender.is_alive() and time.monotonic() < until_s:
+        publisher.ask("count")
+        time.sleep(0.02)
+    sender.join(PATIENCE_S)
+    assert ended, "all of them were taken"
+    publisher.ask("detections 0 5")
+    publisher.ask("ended")
+    assert received(good) == [*range(5), "ended"]
+    assert process.memory_info().rss - before < FLOOD_ROOM_BYTES
+    assert publisher.close()[1] == ""

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from leaks import family, left_after
 
+from pipeline.config import replay_site, resolve
+from pipeline.engine import Engine
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.plan import DevicePlan
+from pipeline.planning import make_plan
+from pipeline.report import RunReport
 from pipeline.transport import channel
+from stages.messages import Detections
+from stages.sinks.collect import CollectSink
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +74,15 @@ def test_a_parent_killed_while_it_starts_leaves_nothing_for_long(
 
 
 MAKES_ONE = """
+from pipeline.config import replay_site, resolve
+from pipeline.engine import Engine
+from pipeline.observe.snapshot import EngineSnapshot
+from pipeline.plan import DevicePlan
+from pipeline.planning import make_plan
+from pipeline.report import RunReport
 from pipeline.transport import channel
+from stages.messages import Detections
+from stages.sinks.collect import CollectSink
 folder = channel.run_folder()
 print(folder.__enter__(), flush=True)
 input()
@@ -126,6 +146,45 @@ def test_the_forkserver_killed_while_workers_start_is_no_internal_error(media_di
         assert "internal error" not in errors
         assert "Traceback" not in errors
         assert run.returncode == 0, errors
+
+
+def test_a_run_whose_folder_is_removed_goes_on_ends_cleanly_and_says_why_no_worker_can_be_replaced(
+    media_dir: Path, run_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = replay_site([media_dir / "street.mp4"], overrides=["publish=off", "camera.street.source.loop=true"])
+    plan = make_plan(resolve(site))
+    plan = dataclasses.replace(plan, devices=(DevicePlan("canned:0", 1, 1, 2, {"objects": "1"}),), nms_workers=2)
+    sink, reports, snapshots = CollectSink(), list[RunReport](), list[EngineSnapshot]()
+    engine = Engine(plan, [sink], snapshots.append, 20)
+    thread = threading.Thread(target=lambda: reports.append(engine.run()))
+    thread.start()
+
+    def published() -> int:
+        return sum(isinstance(message, Detections) for message in sink.messages)
+
+    def until(condition: Callable[[], object]) -> None:
+        until_s = time.monotonic() + 60
+        while not condition():
+            assert thread.is_alive()
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+
+    try:
+        until(lambda: published() > 5)
+        for folder in run_folder.iterdir():
+            shutil.rmtree(folder)
+        count = published()
+        until(lambda: published() > count + 20)
+        os.kill(next(each.pid for each in snapshots[-1].workers if each.kind == "nms"), signal.SIGKILL)
+        until(lambda: "was removed, and its sockets with it" in caplog.text)
+        count = published()
+        until(lambda: published() > count + 20)
+    finally:
+        engine.request_stop("enough")
+        thread.join(60)
+    (report,) = reports
+    assert report.exit_status == 0, report.problems
+    assert all(camera.exact for camera in report.cameras.values())
 
 
 def test_too_few_descriptors_are_told_before_anything_starts(media_dir: Path) -> None:

@@ -197,16 +197,16 @@ class Watched:
         self.cameras.mkdir()
         self.site.write_text("1")
         self.readings = 0
-        self.refuse = False
+        self.refuse = ""
         self.watcher: Watcher[str] = Watcher(
-            self.site, lambda: self.cameras, self._read, lambda path: f"camera {path}", every_s=every_s
+            self.site, lambda: self.cameras, self._read, lambda path: f"camera {path}", every_s=every_s, retry_s=0.05
         )
         self.watcher.open()
 
     def _read(self) -> str:
         self.readings += 1
         if self.refuse:
-            raise UserError("no good")
+            raise UserError(self.refuse)
         return self.site.read_text()
 
     def told(self, within_s: float = 5) -> list[object]:
@@ -251,6 +251,25 @@ def test_a_file_that_is_still_being_written_is_not_read(tmp_path: Path) -> None:
     watched.watcher.close()
 
 
+def test_what_was_refused_is_used_when_its_remedy_comes_from_outside_the_files(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 0.01)
+    watched.refuse = "the recording is not there"
+    watched.site.write_text("2")
+    (read,) = watched.told()
+    assert read.problems == ("the recording is not there",)  # type: ignore[attr-defined]
+    assert watched.told(0.2) == [], "told again and again"
+    watched.refuse = "it can't be read"
+    (read,) = watched.told()
+    assert read.problems == ("it can't be read",)  # type: ignore[attr-defined]
+    watched.refuse = ""
+    (read,) = watched.told()
+    assert (read.content, read.problems) == ("2", ())  # type: ignore[attr-defined]
+    readings = watched.readings
+    assert watched.told(0.2) == []
+    assert watched.readings == readings, "what is right is read only when it changes"
+    watched.watcher.close()
+
+
 def test_other_files_of_the_folder_mean_nothing(tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "site.yaml", tmp_path)
     (tmp_path / ".a.yaml").write_text("")
@@ -269,7 +288,7 @@ def test_whoever_asks_gets_the_reading_or_what_is_wrong(tmp_path: Path) -> None:
     watched.watcher.ask("/a.yaml", None)
     (read,) = watched.told()
     assert (read.content, read.kind) == ("camera /a.yaml", "camera")  # type: ignore[attr-defined]
-    watched.refuse = True
+    watched.refuse = "no good"
     watched.watcher.ask(None, 1)
     (read,) = watched.told()
     assert (read.content, read.problems) == (None, ("no good",))  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ import pytest
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
+from stages.sinks.again import Again
 from stages.sinks.encode import Packer
 from stages.sinks.jsonl import JsonlSink
 from stages.sinks.sink import Occupied
@@ -651,3 +652,48 @@ def test_a_file_that_was_moved_or_removed_is_gone_on_with_in_a_new_one(how: str,
     if how == "renamed":
         moved = [json.loads(line)["seq"] for line in (tmp_path / "a.jsonl.1").read_text().splitlines()]
         assert moved + seqs == [0, 1, 2]  # none is missing, none is there twice
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "{camera}.jsonl"])
+def test_with_live_cameras_a_disk_that_was_full_is_written_again_and_what_is_missing_is_told_once(
+    tmp_path: Path, file_limit: Any, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    now_ns = 0
+    path = tmp_path / name
+    sink = JsonlSink(str(path), cameras=("a",), clock_ns=lambda: now_ns, live=("a",), status=True)
+    sink.open()
+    path = tmp_path / name.replace("{camera}", "a")
+    size = len(Packer().line(detections(1)))
+    file_limit(3 * size + 5)
+    for seq in range(10):
+        assert sink.take(detections(seq))
+    sink.service()
+    assert "can't go on writing" in sink.trouble
+    assert sink.missed == 7
+    for seq in range(10, 20):
+        now_ns += 1_000_000_000
+        assert sink.take(detections(seq))
+        sink.service()
+    assert sink.missed == 17
+    assert [json.loads(line)["seq"] for line in path.read_bytes().splitlines()] == [0, 1, 2]
+    file_limit(resource.RLIM_INFINITY)
+    now_ns += 31_000_000_000
+    sink.service()
+    for seq in range(20, 23):
+        assert sink.take(detections(seq))
+    sink.service()
+    assert (sink.trouble, sink.missed) == ("", 0)
+    assert [each["seq"] for each in lines(path)] == [0, 1, 2, 20, 21, 22]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "17 lines are missing" in caplog.text
+    assert "17 lines are missing" in sink.close(soon())
+
+
+def test_a_disk_that_stays_full_is_tried_ever_less_often() -> None:
+    again, tries = Again(), []
+    for second in range(200):
+        again.look(second * 1_000_000_000)
+        if not again.waits:
+            tries.append(second)
+            assert again.failed("full", second * 1_000_000_000) == (second == 0)
+    assert tries == [0, 1, 3, 7, 15, 31, 61, 91, 121, 151, 181]
