@@ -64,8 +64,8 @@ class Graph:
     __str__ = render
 
 
-def build(plan: RunPlan) -> Graph:
-    """The graph of a plan."""
+def build(plan: RunPlan, control: str = "") -> Graph:
+    """The graph of a plan. ``control``: how cameras are changed while it runs; empty: not at all."""
     cameras = tuple(f"decode/{camera.name}" for camera in plan.cameras)
     executors = tuple(f"executor/{device.device}" for device in plan.devices)
     nms = tuple(f"nms/{index}" for index in range(plan.nms_workers))
@@ -77,6 +77,7 @@ def build(plan: RunPlan) -> Graph:
     sinks += [f"jsonl {jsonl.path}" for jsonl in plan.jsonl]
 
     observe = ("observe",) if plan.observe else ()
+    changes = (control,) if control else ()
     page = f"figures -> http://{plan.observe}/metrics, /healthz, /livez"
 
     return Graph(
@@ -94,6 +95,7 @@ def build(plan: RunPlan) -> Graph:
             Node("reorder", "results of each camera back in order; counts every frame in the ledger"),
             Node("publish", "detections, status, heartbeat -> " + (", ".join(sinks) or "nowhere")),
             *(Node("observe", page, (worker,), "forkserver") for worker in observe),
+            *(Node("control", f"cameras added, removed, paused, resumed: {how}") for how in changes),
         ),
         edges=(
             Edge("decode", "batcher", "FrameReady", f"{slots} frame slots in shared memory", "the run ends"),
@@ -110,6 +112,10 @@ def build(plan: RunPlan) -> Graph:
             *(
                 Edge("publish", worker, "Figures", "one a second, the newest counts", "it is started again")
                 for worker in observe
+            ),
+            *(
+                Edge("control", "decode", "cameras to start and to stop", "one change at a time", "it is started again")
+                for _ in changes
             ),
             Edge("executor", "decode", "SlotsFreed", "the same frame slots", "another resumes at the next frame"),
         ),

@@ -64,8 +64,9 @@ def run(args: argparse.Namespace) -> int:
         undo()
     need = needs(plan)
     sources, devices, problems = try_all(plan)
-    sinks, bad_sinks = try_sinks(plan)
-    problems += bad_sinks
+    sinks, bad_sinks, occupied = try_sinks(plan)
+    runs = bool(occupied) and runs_now(args.site)
+    problems += bad_sinks if runs else bad_sinks + occupied
     problems += judge_outputs(inputs, plan, None).problems
     lines = [*render(plan, need, sources, devices), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
@@ -73,8 +74,20 @@ def run(args: argparse.Namespace) -> int:
         problems.append(too_little(need))
     if problems:
         raise UserError.of(problems)
-    print("all sources and models work, and it fits: this site can be run")  # noqa: T201
+    verdict = "runs now, and has what is occupied" if runs else "can be run"
+    print(f"all sources and models work, and it fits: this site {verdict}")  # noqa: T201
     return 0
+
+
+def runs_now(site: str) -> bool:
+    """Whether a run of this very site's file can be asked; what is occupied is its own then."""
+    from pipeline.control.client import find_socket
+
+    try:
+        find_socket(site)
+    except UserError as error:
+        return "runs fit" in error.problems[0]
+    return True
 
 
 def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], list[str]]:
@@ -274,16 +287,17 @@ def too_little(need: Needs) -> str:
     )
 
 
-def try_sinks(plan: RunPlan) -> tuple[list[str], list[str]]:
-    """A line on each sink, and the problems of those that a run could not open.
+def try_sinks(plan: RunPlan) -> tuple[list[str], list[str], list[str]]:
+    """A line on each sink, the problems of those that a run could not open, and what is in use just now.
 
-    An address or file in use is no problem: the site that is being checked may well be running.
+    An address or file in use is no problem when it is the site that is being checked that runs.
     """
     from pipeline.sinks import build
     from stages.sinks.sink import Checkable, Occupied
 
     lines = [] if plan.publish is not None else ["publish: off"]
     problems: list[str] = []
+    occupied: list[str] = []
     for sink in build(plan):
         if not isinstance(sink, Checkable):
             continue
@@ -291,9 +305,10 @@ def try_sinks(plan: RunPlan) -> tuple[list[str], list[str]]:
             sink.check()
         except Occupied as error:
             lines.append(f"{sink.name}: not now: {'; '.join(error.problems)}")
+            occupied += error.problems
         except UserError as error:
             lines.append(f"{sink.name}: can't be used")
             problems += error.problems
         else:
             lines.append(f"{sink.name}: can be used")
-    return lines, problems
+    return lines, problems, occupied

@@ -51,8 +51,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask, and print what is answered."""
+    from pipeline.config.sources import NOT_UTF8, is_utf8
     from pipeline.control.client import ask, find_socket
 
+    if args.site and not is_utf8(Path(args.site).absolute()):
+        raise UserError(f"the site's file {args.site} {NOT_UTF8}")
     request = _request(args.action, args.subject)
     path = Path(args.socket) if args.socket else find_socket(args.site)
     answer = ask(path, request, args.timeout_s)
@@ -69,8 +72,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(action: str, subject: str | None) -> Request:
+    from pipeline.config.sources import NOT_UTF8, is_utf8
     from pipeline.control.protocol import Request
 
+    if subject and not is_utf8(Path(subject).absolute() if action == "add" else Path(subject)):
+        raise UserError(f"{action}: {subject} {NOT_UTF8 if action == 'add' else 'is not UTF-8, which no camera is'}")
     if action == "add":
         if not subject:
             raise UserError("add needs the file of a camera, such as cameras/gate-2.yaml")

@@ -76,6 +76,8 @@ def cameras_folder(path: str | Path, overrides: Sequence[str] = ()) -> Path | No
 
 def _read_site(path: str | Path, overrides: Sequence[str], problems: Problems) -> tuple[Node, list[Override]]:
     """The site's file as nodes, and the overrides; raises UserError when it is no site's file at all."""
+    if not is_utf8(Path(path).absolute()):
+        raise UserError(f"the site's file {path} {NOT_UTF8}")
     problems.expect_in(str(path))
     root, faults = read_yaml(Path(path), str(path))
     problems.add_faults(faults)

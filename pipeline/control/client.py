@@ -83,7 +83,7 @@ def _run_in(folder: Path, *, of_unit: bool) -> _Run | None:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return None
-            site, where = file.read(READ_BYTES).decode().splitlines()[:2]
+            site, where = os.fsdecode(file.read(READ_BYTES)).splitlines()[:2]
     except (OSError, ValueError):
         return None
     return _Run(Path(site), Path(where), status.st_uid, of_unit)

@@ -7,6 +7,7 @@ changes or it is added again; one that was added stays until it is removed, or u
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class ControlDesk:
         self._server: ControlServer | None = None
         self._wanted = _Wanted({camera.name: camera for camera in started_with.cameras}, {}, {})
         self._queue: deque[Read[Resolved]] = deque()
+        self._site_shown = os.fsencode(site).decode(errors="backslashreplace")
         self._notes: tuple[str, ...] = ()  # last told of settings that wait for the next start
         self._waiting: tuple[Read[Resolved], int] | None = None  # read, but cameras are busy; until when
         self.problems: tuple[str, ...] = ()  # why the files as they are now are not what runs
@@ -66,7 +68,8 @@ class ControlDesk:
         server = ControlServer(self._socket or folder / SOCKET_NAME)
         server.open()
         self._server = server
-        (folder / SITE_NAME).write_text(f"{self._site_path}\n{server.path}\n", encoding="utf-8")
+        # a link may lead to a name that is not UTF-8: as bytes
+        (folder / SITE_NAME).write_bytes(os.fsencode(f"{self._site_path}\n{server.path}\n"))
         self._watcher.open()
 
     def close(self) -> None:
@@ -105,7 +108,7 @@ class ControlDesk:
             match request.do:
                 case "status":
                     status = msgspec.to_builtins(snapshot(now_ns))
-                    return Answer(ok=True, status=status | {"site": str(self._site_path), "problems": self.problems})
+                    return Answer(ok=True, status=status | {"site": self._site_shown, "problems": self.problems})
                 case "add" if not Path(request.file).is_absolute():
                     return Answer(ok=False, text=[f"{request.file!r} is not the absolute path of a camera's file"])
                 case "add":

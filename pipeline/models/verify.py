@@ -27,7 +27,7 @@ from pipeline.models.verify_variants import (
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import Picture, colour_chart, read_picture, read_pictures, views_of
+from pipeline.models.verify_views import Picture, colour_chart, read_picture, read_pictures, shapes_of, views_of
 from pipeline.runtime.isolated import call_in_process
 from stages.errors import UserError
 from stages.model import ModelSpec
@@ -38,6 +38,7 @@ from stages.postprocess.registry import head_for
 SPAWN: Final = multiprocessing.get_context("spawn")
 TIMEOUT_S: Final = 900.0
 MOST_FRAMES: Final = 10  # of a clip, to tell the order of colours
+MOST_CUT: Final = 3  # pictures of which parts are looked at, to tell paddings
 MOST_NAMED: Final = 8  # classes named in the line of what was found
 
 
@@ -151,11 +152,18 @@ def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
     found = tuple(trial.found(model, picture, model.confidence) for picture in pictures)
     views = [view for path, picture in zip(paths, pictures, strict=True) for view in views_of(path, picture)]
 
-    def more() -> list[Picture]:
-        of_clips = [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]]
-        return of_clips + read_pictures(str(street_clip()), MOST_FRAMES)
+    def street() -> list[Picture]:
+        return read_pictures(str(street_clip()), MOST_FRAMES)
 
-    return Tried(found, Judge(trial, views, colour_chart(), usual, progress=_progress, more=more).judge(model))
+    def more() -> list[Picture]:
+        return [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]] + street()
+
+    def shapes() -> list[Picture]:
+        given = [part for picture in pictures[:MOST_CUT] for part in shapes_of(picture)]
+        return given + [part for picture in street()[::2] for part in shapes_of(picture, places=1)]
+
+    judge = Judge(trial, views, colour_chart(), usual, progress=_progress, more=more, shapes=shapes)
+    return Tried(found, judge.judge(model))
 
 
 def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compared:

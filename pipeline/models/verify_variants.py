@@ -10,9 +10,9 @@ What each question rests on:
 - Scaling: all views; wrong by a factor of 255 leaves nothing.
 - Stretching: the strips. Whole pictures are mostly 4:3 or 16:9, and every detector bears that much; so a model whose
   family is stretched is only doubted when the whole pictures say so.
-- Top left or centre: boxes are put back by the same numbers, and most detectors look the same everywhere; then the
-  objects are the same, which is said with how far their boxes and scores are apart. A model that does not look the same
-  everywhere finds less where it was not trained to look.
+- Top left or centre, and the colour of the bars: most detectors look the same everywhere, then the objects are the same
+  and their scores decide (``verify_equal``): a fault when they are surely less as described, else the two ways are
+  equivalent, which is said. A model that does not look the same everywhere finds less where it was not trained to look.
 - Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges;
   then many pictures, those given and some of a street, each fed both ways: the differences of their scores must be
   large against how they scatter (``evidence``).
@@ -23,11 +23,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Protocol
 
 import numpy as np
 
 from pipeline.models.inspect_input import IMAGENET_MEAN, IMAGENET_STD, InputGuess, Triple
+from pipeline.models.verify_equal import FAINT, shift_of
 from pipeline.models.verify_run import Found
 from pipeline.models.verify_scores import WEAK, Evidence, apart, better, evidence, pair_score
 from pipeline.models.verify_views import CHART_LABEL, Picture, View
@@ -43,6 +45,9 @@ SCALINGS: Final[dict[str, tuple[Triple, Triple]]] = {
     "-1..1": ((127.5,) * 3, (127.5,) * 3),
     "ImageNet mean and std": (IMAGENET_MEAN, IMAGENET_STD),
 }
+_EVERYWHERE: Final = "it looks the same everywhere, so where the bars are makes no difference to it"
+_BEARS_IT: Final = "stretching pictures of usual shapes makes no difference to it"
+_COLOURLESS: Final = "the colour of the bars makes no difference to it"
 PLACEMENTS: Final[tuple[Placement, ...]] = ("center", "top_left", "stretch")
 
 
@@ -121,6 +126,7 @@ class Judge:
         *,
         progress: Callable[[str], None] = lambda _what: None,
         more: Callable[[], Sequence[Picture]] = tuple,
+        shapes: Callable[[], Sequence[Picture]] = tuple,
     ) -> None:
         self._runs = runs
         self._views = views
@@ -128,6 +134,8 @@ class Judge:
         self._usual = usual
         self._progress = progress
         self._more = more  # pictures for what the views can't tell
+        self._shapes = cache(shapes)
+        self._in_shapes = cache(self._found_in_shapes)
         self._ways: list[Way] = []
         self._faults: list[str] = []
         self._notes: list[str] = []
@@ -205,14 +213,10 @@ class Judge:
             if better(other.score, now.score, WIDE_MARGIN):  # a shift alone moves some scores by a seventh
                 self._blame("padding", f"placement {other.model.placement}", has, (other.score, now.score))
                 return other
-        if has != usual:
-            other = others[usual]
-            self._notes.append(
-                f"padding: {self._usual.why}, so `placement: {usual}` is usual, not {has}; both fit, which of them "
-                f"can't be told on these pictures ({other.score:.2f} against {now.score:.2f}) and matters as little as "
-                f"this: {apart(now.found, other.found)}"
-            )
-        return now
+        if has == usual:
+            return now
+        why = _BEARS_IT if "stretch" in (has, usual) else _EVERYWHERE
+        return self._same_objects(now, others[usual], f"placement: {usual}", has, why)
 
     def _pad_value(self, now: Way) -> Way:
         has, usual = now.model.pad_value, self._usual.pad_value
@@ -222,12 +226,38 @@ class Judge:
         if better(other.score, now.score, MARGIN):
             self._blame("padding", f"bars of {usual}", f"of {has}", (other.score, now.score))
             return other
-        self._notes.append(
-            f"padding: `pad_value: {usual}` is usual, not {has}; both fit, which of them can't be told on these "
-            f"pictures ({other.score:.2f} against {now.score:.2f}) and matters as little as this: "
-            f"{apart(now.found, other.found)}"
-        )
+        return self._same_objects(now, other, f"pad_value: {usual}", str(has), _COLOURLESS)
+
+    def _same_objects(self, now: Way, other: Way, usual: str, has: str, why: str) -> Way:
+        """Two ways that find the same objects, what is described and what is usual: by their scores, or equivalent."""
+        shift = shift_of(self._in_shapes(now.model), self._in_shapes(other.model))
+        if shift.gains:
+            self._faults.append(
+                f"padding: this model looks like it wants {usual}, not {has}: the same objects score {shift} more"
+            )
+            return other
+        said = f"padding: {self._usual.why}, so `{usual}` is usual, not {has}; "
+        if shift.loses:
+            self._notes.append(f"{said}but for this model the described one does better: the usual one scores {shift}")
+        elif shift.equal:
+            self._notes.append(
+                f"{said}for this model the two are equivalent, and nothing is wrong: {why}: by the usual one the same "
+                f"objects score {shift}"
+            )
+        else:
+            told = f"; the same objects score {shift} by the usual one" if shift.pictures > 1 else ""
+            self._notes.append(
+                f"{said}both fit, which of them can't be told on these pictures ({other.score:.2f} against "
+                f"{now.score:.2f}) and matters as little as this: {apart(now.found, other.found)}{told}"
+            )
         return now
+
+    def _found_in_shapes(self, model: ModelSpec) -> list[Found]:
+        found = []
+        for number, picture in enumerate(self._shapes()):
+            self._progress(f"shapes, picture {number + 1} of {len(self._shapes())}")
+            found.append(self._runs.found(model, picture, FAINT))
+        return found
 
     def _wants_stretching(self, stretched: Way, now: Way) -> bool:
         if self._usual.placement == "stretch":

@@ -24,6 +24,7 @@ from stages.errors import UserError
 Picture = NDArray[np.uint8]  # (height, width, 3), red green blue
 
 STRIP: Final = 2.2  # long side to short side of the strips
+SHAPES: Final = (1.5, STRIP, 3.2, 1 / 1.5, 1 / STRIP, 1 / 3.2)  # width to height of the parts of a picture
 SMALLEST: Final = 32  # pixels of a view's side
 LONGEST: Final = 1500  # frames of a clip that are looked at
 CHART_LABEL: Final = "orange"
@@ -91,6 +92,20 @@ def views_of(name: str, picture: Picture) -> list[View]:
     if tall >= SMALLEST:
         views.append(View(f"{name}, tall strip", np.ascontiguousarray(picture[:, left : left + tall]), strip=True))
     return views
+
+
+def shapes_of(picture: Picture, places: int = 3) -> list[Picture]:
+    """The picture and parts of it, wide and tall, each at its start, middle and end (``places`` 1: in the middle)."""
+    height, width = picture.shape[:2]
+    found = [picture]
+    for aspect in SHAPES:
+        wide, tall = min(width, int(height * aspect)), min(height, int(width / aspect))
+        if min(wide, tall) < SMALLEST:
+            continue
+        for share in np.linspace(0, 1, places) if places > 1 else (0.5,):
+            left, top = int((width - wide) * share), int((height - tall) * share)
+            found.append(np.ascontiguousarray(picture[top : top + tall, left : left + wide]))
+    return found
 
 
 def colour_chart() -> list[Picture]:

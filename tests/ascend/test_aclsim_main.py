@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.accelerators.aclsim.__main__ import main
+from stages.accelerators.aclsim.__main__ import main, service_table
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN = "import acl\nacl.init()\nacl.rt.set_device(0)\n{}acl.rt.reset_device(0)\nacl.finalize()\n"
@@ -162,3 +162,17 @@ def refused(arguments: list[str]) -> int:
         status = int(error.code or 0)
     assert "acl" not in sys.modules
     return status
+
+
+@pytest.mark.parametrize(
+    "table", ["1=nan", "1=inf", "1=-5", "0=5", "-1=5", "1=5,1=6", "1=1e300", "nan=1", "", "1", "1=5=6", "1=5,"]
+)
+def test_a_table_of_times_that_no_card_can_have_is_refused(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([f"--service={table}", "script.py"])
+    assert ended.value.code == 2
+    assert "is no table; give each batch of 1 or more once, with milliseconds from 0" in capsys.readouterr().err
+
+
+def test_a_table_of_times_is_read() -> None:
+    assert service_table("1=5.2,4=0") == {1: 5.2, 4: 0}

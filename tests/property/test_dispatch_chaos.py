@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made.plans import run_plan
+from made.specs import model_spec
 from searching import examples
 
-from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
+from pipeline.plan import BatchPlan, DevicePlan, RunPlan
 from pipeline.runtime.dispatch import Dispatcher
 from stages.camera import CameraSpec
 from stages.messages import (
@@ -40,43 +42,21 @@ from stages.model import ModelSpec, TensorSpec
 
 
 def model(name: str = "m") -> ModelSpec:
-    return ModelSpec(
-        name=name,
-        path="/nowhere",
-        sha256="",
-        width=8,
-        height=8,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0, 0, 0),
-        std=(1, 1, 1),
-        pad_value=0,
-        placement="stretch",
-        layout="ssd",
-        labels=("a", "b"),
-        outputs=(TensorSpec("o", (4, 6), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
-        iou=0.5,
-    )
+    return model_spec(name=name, width=8, height=8, labels=("a", "b"), outputs=(TensorSpec("o", (4, 6), "float32"),))
 
 
 def plan(
     cameras: int, slots: int, max_batch: int, executors: int, nms: int, *, live: bool = False, max_age_ms: int = 1000
 ) -> RunPlan:
     names = [f"c{i}" for i in range(cameras)]
-    return RunPlan(
-        cameras=tuple(CameraSpec(n, f"/{n}", "m", live=live, max_age_ms=max_age_ms) for n in names),
+    return run_plan(
+        *(CameraSpec(n, f"/{n}", "m", live=live, max_age_ms=max_age_ms) for n in names),
+        slots=slots,
         models=(model(),),
         devices=(DevicePlan("cpu", executors, 1, 2),),
         batch={"m": BatchPlan(max_batch, 5.0)},
         nms_workers=nms,
-        frame_slots=dict.fromkeys(names, slots),
         output_slots={"m": executors * 2 + 1},
-        publish=None,
-        jsonl=(),
-        limits=Limits(),
     )
 
 

@@ -308,6 +308,31 @@ def test_a_device_that_hangs_is_told_in_time_and_what_it_may_use_is_not_released
     assert held(device)["device memory"] > 0
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("variant", ["A", "B"])
+@pytest.mark.parametrize("executors", [1, 2])
+def test_an_upload_that_hangs_is_told_in_time_though_the_next_batch_has_another_size(
+    spec: ModelSpec, variant: str, executors: int
+) -> None:
+    """The choice of a batch size copies to the device and blocks: behind a hanging upload it would never come back."""
+    device = device_of(executors, variant=variant, faults="hang the 3rd memcpy_async", hang_ms="150")
+    device.open()
+    device.load(replace(spec, om=OmSpec("", "", (1, 2, 4))), 4)
+    all_lanes = [device.lanes(2) for _ in range(executors)]
+    first, last = all_lanes[0], all_lanes[-1]
+    run(first, spec, pictures(1))  # two copies, in and out
+    for lanes, lane, frames in ((first, 0, 1), (last, 1, 2)):  # the first hangs
+        lanes.submit(lane, spec.name, pictures(frames), [np.zeros((frames, 1, 6), np.float32)])
+    deadline = time.monotonic() + 20
+    while not (ended := first.finished()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert isinstance(ended[0][1], DeviceFailed)
+    for lanes in all_lanes:
+        lanes.close()
+    device.close()
+
+
 def test_memory_that_leaks_is_told_with_the_owners(spec: ModelSpec, caplog: pytest.LogCaptureFixture) -> None:
     device = device_of(leak_bytes_per_run=str(4 * MIB), sample_every="2", compute="canned", clock="virtual")
     device.open()

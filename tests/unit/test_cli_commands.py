@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made.plans import run_plan
+from made.specs import model_spec
 
 from pipeline.cli import main
 from pipeline.commands import check, demo
@@ -20,39 +22,19 @@ from stages.camera import CameraSpec
 from stages.decode.source import SourceFacts
 from stages.errors import UserError
 from stages.messages import DetectedObject, Detections, LedgerEntry
-from stages.model import ModelSpec, TensorSpec
+from stages.model import TensorSpec
 from stages.sinks.jsonl import JsonlSink
 
-MODEL = ModelSpec(
-    name="m",
-    path="m.onnx",
-    sha256="",
-    width=300,
-    height=200,
-    channels="rgb",
-    input_layout="nchw",
-    input_dtype="float32",
-    mean=(0, 0, 0),
-    std=(1, 1, 1),
-    pad_value=0,
-    placement="stretch",
-    layout="ssd",
-    labels=("person", "car"),
-    outputs=(TensorSpec("boxes", (100, 4), "float32"),),
-    fixed_batch=None,
-    confidence=0.4,
-    iou=0.5,
-)
-PLAN = RunPlan(
-    cameras=(CameraSpec("gate-1", "a.mp4", "m"), CameraSpec("yard", "b.mp4", "m")),
+MODEL = model_spec(width=300, height=200, labels=("person", "car"), outputs=(TensorSpec("boxes", (100, 4), "float32"),))
+PLAN = run_plan(
+    CameraSpec("gate-1", "a.mp4", "m"),
+    CameraSpec("yard", "b.mp4", "m"),
+    slots=6,
     models=(MODEL,),
     devices=(DevicePlan("cpu", 2, 1, 2),),
     batch={"m": BatchPlan(4, 5)},
-    nms_workers=1,
-    frame_slots={"gate-1": 6, "yard": 6},
     output_slots={"m": 5},
     publish=PublishPlan("tcp://127.0.0.1:0"),
-    jsonl=(),
     limits=Limits(shared_memory_bytes=1 << 20),
 )
 FACTS = SourceFacts(768, 576, 29.97, "h264", "yuv420p", "mp4", 100, 10.0, 0, None, 100_000_000)
@@ -169,7 +151,7 @@ def sinks_plan(*paths: Path | str, bind: str = "tcp://127.0.0.1:0", **settings: 
 
 def test_check_says_no_of_a_site_whose_files_run_could_not_open(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    lines, problems = check.try_sinks(
+    lines, problems, occupied = check.try_sinks(
         sinks_plan(tmp_path / "folder", tmp_path / "a" / "b" / "x.jsonl", tmp_path / "new" / "{camera}.jsonl")
     )
     assert lines == [
@@ -178,32 +160,33 @@ def test_check_says_no_of_a_site_whose_files_run_could_not_open(tmp_path: Path) 
         f"jsonl {tmp_path}/a/b/x.jsonl: can't be used",
         f"jsonl {tmp_path}/new/{{camera}}.jsonl: can be used",
     ]
-    assert len(problems) == 2
+    assert (len(problems), occupied) == (2, [])
     assert "that is a folder; name a file in it" in problems[0]
     assert f"there is no folder {tmp_path}/a/b; create it" in problems[1]
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
-def test_check_takes_no_offence_at_the_run_of_the_same_site(tmp_path: Path) -> None:
+def test_what_is_occupied_is_told_apart_from_what_can_never_be_opened(tmp_path: Path) -> None:
     sink = JsonlSink(str(tmp_path / "x.jsonl"), cameras=("gate-1",), clock_ns=lambda: 0)
     sink.open()
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         bind = f"tcp://127.0.0.1:{other.getsockname()[1]}"
-        lines, problems = check.try_sinks(sinks_plan(tmp_path / "x.jsonl", bind=bind))
+        lines, problems, occupied = check.try_sinks(sinks_plan(tmp_path / "x.jsonl", bind=bind))
     sink.close(0)
     assert problems == []
+    assert ["uses that port" in occupied[0], "is writing to it" in occupied[1]] == [True, True]
     assert lines[0].startswith(f"publish {bind}: not now: can't publish on {bind}: another program uses that port")
     assert "x.jsonl: not now: " in lines[1]
     assert "another run is writing to it" in lines[1]
 
 
 def test_check_says_no_of_an_address_that_this_machine_does_not_have() -> None:
-    lines, problems = check.try_sinks(sinks_plan(bind="tcp://192.0.2.1:5600"))
+    lines, problems, _ = check.try_sinks(sinks_plan(bind="tcp://192.0.2.1:5600"))
     assert lines == ["publish tcp://192.0.2.1:5600: can't be used"]
     assert "is no address of this machine" in problems[0]
-    assert check.try_sinks(dataclasses.replace(PLAN, publish=None)) == (["publish: off"], [])
+    assert check.try_sinks(dataclasses.replace(PLAN, publish=None)) == (["publish: off"], [], [])
 
 
 def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
@@ -219,6 +202,39 @@ def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
     assert "this site can be run" not in out
     assert "there is no folder" in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_check_says_that_a_site_whose_port_is_busy_can_not_be_run_unless_it_is_its_own_run(
+    runs: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))
+    monkeypatch.setattr(check, "runs_now", lambda site: runs)
+    site = tmp_path / "site.yaml"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        bind = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        site.write_text(f"publish: {{bind: '{bind}'}}\ncameras: [{{name: gate-1, source: 'asset:street.mp4'}}]\n")
+        assert main(["check", str(site)]) == (0 if runs else 2)
+    out, err = capsys.readouterr()
+    assert f"publish {bind}: not now: " in out
+    assert "this site can be run" not in out
+    assert ("this site runs now, and has what is occupied" in out) == runs
+    assert ("another program uses that port; end it" in err) == (not runs)
+
+
+def test_whether_the_site_itself_runs_is_asked_of_its_control_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.control.client.run_folders", lambda _more: ([], []))
+    assert not check.runs_now(str(tmp_path / "site.yaml"))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "site").write_text(f"{tmp_path / 'site.yaml'}\n{folder / 'control'}\n")
+    monkeypatch.setattr("pipeline.control.client.run_folders", lambda _more: ([folder], []))
+    assert check.runs_now(str(tmp_path / "site.yaml"))
+    assert not check.runs_now(str(tmp_path / "other.yaml"))
 
 
 def test_in_parallel_keeps_every_problem_and_every_result() -> None:

@@ -14,29 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made.plans import run_plan
 
 from pipeline import engine
 from pipeline.commands import drive
 from pipeline.commands.gate import SubscriberGate
 from pipeline.commands.options import Parser, add_engine
 from pipeline.observe.snapshot import EngineSnapshot
-from pipeline.plan import Limits, RunPlan
+from pipeline.plan import RunPlan
 from pipeline.report import CameraReport, RunReport
 from stages.camera import CameraSpec
 from stages.errors import CampipeError, DeviceFailed, UserError
 from stages.messages import Heartbeat, LedgerEntry, Status
 
-PLAN = RunPlan(
-    cameras=(CameraSpec("gate-1", "rtsp://10.0.0.1/1", "m", user="admin", password="geheim7"),),
-    models=(),
-    devices=(),
-    batch={},
-    nms_workers=1,
-    frame_slots={},
-    output_slots={},
-    publish=None,
-    jsonl=(),
-    limits=Limits(),
+PLAN = run_plan(
+    CameraSpec("gate-1", "rtsp://10.0.0.1/1", "m", user="admin", password="geheim7"), models=(), devices=(), batch={}
 )
 
 

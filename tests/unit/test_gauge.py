@@ -6,53 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from made.plans import run_plan
 
-from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.gauge import SILENT_NS, Gauge
 from stages.camera import CameraSpec
 from stages.messages import FrameDropped, FrameReady, LinkChanged, StreamEnded, StreamStarted
-from stages.model import ModelSpec, TensorSpec
-
-MODEL = ModelSpec(
-    name="m",
-    path="/m.onnx",
-    sha256="",
-    width=8,
-    height=8,
-    channels="rgb",
-    input_layout="nchw",
-    input_dtype="float32",
-    mean=(0, 0, 0),
-    std=(1, 1, 1),
-    pad_value=0,
-    placement="stretch",
-    layout="ssd",
-    labels=("a",),
-    outputs=(TensorSpec("o", (4, 5), "float32"),),
-    fixed_batch=None,
-    confidence=0.4,
-    iou=0.5,
-)
-
-
-def plan_of(spec: CameraSpec) -> RunPlan:
-    return RunPlan(
-        cameras=(spec,),
-        models=(MODEL,),
-        devices=(DevicePlan("cpu", 1, 1, 2),),
-        batch={"m": BatchPlan(1, 0.0)},
-        nms_workers=1,
-        frame_slots={"a": 3},
-        output_slots={"m": 3},
-        publish=None,
-        jsonl=(),
-        limits=Limits(),
-    )
 
 
 def test_a_camera_whose_frames_are_all_dropped_is_overdue_from_the_first_of_them_on() -> None:
-    dispatcher = Dispatcher(plan_of(CameraSpec("a", "/a", "m", live=True, network=True)), lambda: 0)
+    dispatcher = Dispatcher(run_plan(CameraSpec("a", "/a", "m", live=True, network=True)), lambda: 0)
     gauge = Gauge(0, 0)
 
     def told(now_s: float) -> tuple[float | None, float]:
@@ -84,7 +47,7 @@ def test_a_camera_whose_frames_are_all_dropped_is_overdue_from_the_first_of_them
 def test_a_camera_that_gives_no_frame_is_overdue_when_neither_sampling_nor_keyframes_explain_it(
     sampling: dict[str, Any], explained_s: float
 ) -> None:
-    dispatcher = Dispatcher(plan_of(CameraSpec("a", "/a", "m", live=True, network=True, **sampling)), lambda: 0)
+    dispatcher = Dispatcher(run_plan(CameraSpec("a", "/a", "m", live=True, network=True, **sampling)), lambda: 0)
     gauge = Gauge(0, 0)
     dispatcher.receive("decode/a", StreamStarted("a", 0, 8, 8, 10.0, "h264", "arrival", None))
     at_s = (0, SILENT_NS / 1e9 + explained_s - 1, SILENT_NS / 1e9 + explained_s + 7)
@@ -93,7 +56,7 @@ def test_a_camera_that_gives_no_frame_is_overdue_when_neither_sampling_nor_keyfr
 
 
 def test_a_camera_has_ended_when_its_last_frame_was_told_not_when_its_source_was_read() -> None:
-    plan = plan_of(CameraSpec("a", "/a", "m"))
+    plan = run_plan(CameraSpec("a", "/a", "m"))
     dispatcher = Dispatcher(plan, lambda: 0)
     gauge = Gauge(0, 0)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from made.plans import run_plan
+
+from pipeline.cli import main
 from pipeline.graph import build
-from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
-from stages.camera import CameraSpec
-from stages.model import ModelSpec, TensorSpec
+from pipeline.plan import DevicePlan, JsonlPlan, PublishPlan, RunPlan
 
 EXPECTED = """\
 decode    2 x forkserver               source -> upright RGB/BGR -> letterbox into a frame slot
@@ -33,39 +37,14 @@ reorder   in the engine                results of each camera back in order; cou
 publish   in the engine                detections, status, heartbeat -> publish tcp://127.0.0.1:5600, jsonl out.jsonl"""
 
 
-def make_plan(cameras: list[str]) -> RunPlan:
-    model = ModelSpec(
-        name="m",
-        path="/m.onnx",
-        sha256="",
-        width=8,
-        height=8,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0, 0, 0),
-        std=(1, 1, 1),
-        pad_value=0,
-        placement="stretch",
-        layout="ssd",
-        labels=("a",),
-        outputs=(TensorSpec("o", (4, 5), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
-        iou=0.5,
-    )
-    return RunPlan(
-        cameras=tuple(CameraSpec(name, f"/{name}", "m") for name in cameras),
-        models=(model,),
-        devices=(DevicePlan("cpu", 4, 1, 2), DevicePlan("canned:0", 1, 1, 2)),
-        batch={"m": BatchPlan(1, 5.0)},
-        nms_workers=1,
-        frame_slots=dict.fromkeys(cameras, 5),
-        output_slots={"m": 12},
-        publish=PublishPlan("tcp://127.0.0.1:5600"),
-        jsonl=(JsonlPlan("out.jsonl"),),
-        limits=Limits(),
-    )
+def make_plan(cameras: list[str], **changes: Any) -> RunPlan:
+    fields: dict[str, Any] = {
+        "devices": (DevicePlan("cpu", 4, 1, 2), DevicePlan("canned:0", 1, 1, 2)),
+        "output_slots": {"m": 12},
+        "publish": PublishPlan("tcp://127.0.0.1:5600"),
+        "jsonl": (JsonlPlan("out.jsonl"),),
+    }
+    return run_plan(*cameras, slots=5, **fields | changes)
 
 
 def test_the_whole_graph() -> None:
@@ -77,3 +56,34 @@ def test_many_cameras_fit_the_screen() -> None:
     assert "100 x forkserver" in text
     assert "... and 92 more" in text
     assert len(text.splitlines()) < 40
+
+
+def test_what_watches_and_what_changes_a_run_are_nodes_too() -> None:
+    text = build(make_plan(["gate"], observe="127.0.0.1:9100"), "`campipe ctl`").render()
+    assert "observe   1 x forkserver               figures -> http://127.0.0.1:9100/metrics" in text
+    assert "    |  Figures -> observe" in text
+    assert "control   in the engine                cameras added, removed, paused, resumed: `campipe ctl`" in text
+    assert "    |  cameras to start and to stop -> decode" in text
+
+
+@pytest.mark.parametrize(
+    ("says", "shown"),
+    [
+        ("", "`campipe ctl`, and their files as they change"),
+        ("control: {watch: false}\n", "resumed: `campipe ctl`\n"),
+        ("control: {socket: /run/x}\n", "`campipe ctl --socket /run/x`, and"),
+        ("control: off\n", None),
+    ],
+)
+def test_campipe_graph_shows_control_and_observe(
+    says: str, shown: str | None, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        f"{says}observe: {{listen: '127.0.0.1:9100'}}\ncameras: [{{name: a, source: 'asset:street.mp4'}}]\n"
+    )
+    assert main(["graph", str(site)]) == 0
+    text = capsys.readouterr().out
+    assert "\nobserve   1 x forkserver" in text
+    assert "\ncontrol   " in text if shown else "control" not in text
+    assert shown is None or shown in text

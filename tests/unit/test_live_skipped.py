@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
+from made.plans import run_plan
 
 from pipeline.observe.health import judge
 from pipeline.observe.metrics import SnapshotCollector
 from pipeline.observe.summary import summary
-from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
 from pipeline.reporting import make_report
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.dispatch import Dispatcher
@@ -17,26 +17,9 @@ from pipeline.runtime.gauge import LATELY_NS, Gauge
 from pipeline.runtime.link_log import LinkLog
 from stages.camera import CameraSpec
 from stages.messages import FrameDropped, LinkChanged, StreamEnded, StreamStarted
-from stages.model import ModelSpec
 
 SPEC = CameraSpec("gate", "rtsp://cam/x", "m", live=True, network=True)
-MODEL = ModelSpec(
-    name="m", path="/m.onnx", sha256="", width=8, height=8, channels="rgb", input_layout="nchw",
-    input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout="yolov8",
-    labels=(), outputs=(), fixed_batch=None, confidence=0.4, iou=0.45,
-)  # fmt: skip
-PLAN = RunPlan(
-    cameras=(SPEC,),
-    models=(MODEL,),
-    devices=(DevicePlan("cpu", 1, 1, 2),),
-    batch={"m": BatchPlan(1, 0.0)},
-    nms_workers=1,
-    frame_slots={"gate": 3},
-    output_slots={"m": 3},
-    publish=None,
-    jsonl=(),
-    limits=Limits(),
-)
+PLAN = run_plan(SPEC)
 
 
 def dropped(seq: int, skipped: int, epoch: int = 0) -> FrameDropped:
@@ -92,7 +75,7 @@ def test_a_camera_whose_clock_runs_wrong_is_in_the_log_once_and_in_its_status(ca
 
 
 def test_the_count_goes_on_over_new_workers_and_a_camera_that_comes_again() -> None:
-    line = CameraLine(SPEC, MODEL, 3, trace=False)
+    line = CameraLine(SPEC, PLAN.models[0], 3, trace=False)
     assert line.begin().skipped == 0
     line.stream_started(StreamStarted("gate", 0, 8, 8, 25.0, "h264", "arrival", None), 0)
     line.admit(dropped(0, 5), 0)
@@ -101,6 +84,6 @@ def test_the_count_goes_on_over_new_workers_and_a_camera_that_comes_again() -> N
     assert line.begin().skipped == 9
     line.fail("worker_failed", "", 0)
     assert line.skipped == 9
-    again = CameraLine(dataclasses.replace(SPEC), MODEL, 3, trace=False)
+    again = CameraLine(dataclasses.replace(SPEC), PLAN.models[0], 3, trace=False)
     again.go_on_from(line)
     assert again.begin().skipped == 9

@@ -17,6 +17,7 @@ from pipeline import assets
 from pipeline.cli import main
 from pipeline.models.inspect_input import InputGuess, input_of
 from pipeline.models.verify import compare, model_of
+from pipeline.models.verify_equal import shift_of
 from pipeline.models.verify_run import Found, Trial
 from pipeline.models.verify_scores import apart, evidence, pair_score
 from pipeline.models.verify_variants import (
@@ -26,7 +27,7 @@ from pipeline.models.verify_variants import (
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import colour_chart, read_picture, read_pictures, views_of
+from pipeline.models.verify_views import colour_chart, read_picture, read_pictures, shapes_of, views_of
 from stages.postprocess.detect_facts import FileFacts, OutputFacts
 
 BUS = "images/bus.jpg"
@@ -321,6 +322,75 @@ def test_an_unusual_colour_of_the_bars_is_judged_too(model):
     close = judged(dark, lambda m: [0.8])
     assert close.faults == ()
     assert any("`pad_value: 114` is usual" in note for note in close.notes)
+
+
+def unlike(scores):
+    """Judges a description, where objects score what a function of the description says, in pictures of all shapes."""
+
+    class Seen(Scripted):
+        def found(self, model, picture, confidence):
+            self.scores = lambda m: [scores(m) + 0.01 * (picture.shape[1] % 5)]
+            return super().found(model, picture, confidence)
+
+    views = views_of("p", np.zeros((200, 300, 3), np.uint8))
+    parts = shapes_of(np.zeros((400, 300, 3), np.uint8)) * 2
+    return lambda model: Judge(Seen(None), views, [], USUAL, shapes=lambda: parts).judge(model)
+
+
+PADDINGS = [("placement", "top_left", "center"), ("pad_value", 0, 114)]
+
+
+@pytest.mark.parametrize(("key", "wrong", "usual"), PADDINGS)
+def test_a_wrong_padding_that_costs_little_but_surely_is_named_by_its_scores(model, key, wrong, usual):
+    judge = unlike(lambda m: 0.5 if getattr(m, key) == wrong else 0.52)
+    found = judge(dataclasses.replace(model, **{key: wrong}))
+    assert f"looks like it wants {key}: {usual}, not {wrong}: the same objects score +0.02" in told(found, "padding")[0]
+    assert getattr(found.best, key) == usual
+    assert judge(found.best).faults == ()
+
+
+@pytest.mark.parametrize(("key", "wrong", "usual"), PADDINGS)
+def test_a_padding_that_makes_no_difference_to_the_model_is_said_to_be_equivalent(model, key, wrong, usual):
+    found = unlike(lambda _m: 0.5)(dataclasses.replace(model, **{key: wrong}))
+    assert found.faults == ()
+    (note,) = [each for each in found.notes if each.startswith("padding")]
+    assert (
+        f"`{key}: {usual}` is usual, not {wrong}; for this model the two are equivalent, and nothing is wrong" in note
+    )
+    assert "+0.0000 ± 0.0000 over 38 pictures of unlike shapes" in note
+
+
+def test_a_padding_that_does_better_than_the_usual_one_is_no_fault(model):
+    found = unlike(lambda m: 0.5 if m.pad_value == 0 else 0.48)(dataclasses.replace(model, pad_value=0))
+    assert found.faults == ()
+    assert any("the described one does better: the usual one scores -0.02" in note for note in found.notes)
+
+
+def test_scores_that_scatter_tell_no_padding():
+    def found(*scores):
+        boxes = np.array([[0, 0, 10, 10], [50, 0, 60, 10]], np.float32)[: len(scores)]
+        return Found(boxes, np.array(scores, np.float32), np.zeros(len(scores), np.int32))
+
+    scatter = np.random.default_rng(1).normal(0, 0.1, 40)
+    shift = shift_of([found(0.5)] * 40, [found(0.5 + each) for each in scatter])
+    assert (shift.gains, shift.loses, shift.equal) == (False, False, False)
+    weak_both_ways = shift_of([found(0.5, 0.2)], [found(0.6, 0.1)])
+    assert weak_both_ways.mean == pytest.approx(0.1)
+    assert not shift_of([found(0.5)] * 19, [found(0.6)] * 19).gains, "too few"
+    assert shift_of([found(0.5)] * 20, [found(0.6)] * 20).gains
+    assert shift_of([found()] * 20, [found(0.6)] * 20).pictures == 0
+    assert shift_of([found(0.5)] * 20, [found(0.504)] * 20).equal
+
+
+def test_parts_of_a_picture_are_of_unlike_shapes_and_reach_its_borders():
+    picture = np.arange(180 * 240 * 3, dtype=np.uint32).astype(np.uint8).reshape(180, 240, 3)
+    parts = shapes_of(picture)
+    assert len(parts) == 1 + 6 * 3
+    assert {part.shape[1] > part.shape[0] for part in parts} == {True, False}
+    assert any((part[0, 0] == picture[0, 0]).all() for part in parts[1:])
+    assert any((part[-1, -1] == picture[-1, -1]).all() for part in parts[1:])
+    assert len(shapes_of(picture, places=1)) == 7
+    assert shapes_of(np.zeros((20, 20, 3), np.uint8))[1:] == []
 
 
 def coloured(rgb, bgr):

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
+from made.plans import run_plan
 
 from pipeline import sinks
-from pipeline.plan import BatchPlan, Limits, PublishPlan, RunPlan
+from pipeline.plan import PublishPlan, RunPlan
 from stages.camera import CameraSpec
 from stages.messages import Detections
 from stages.sinks import live_connection, publish
@@ -27,18 +28,7 @@ MADE: list[zmq.Socket[bytes]] = []  # kept until their context is destroyed
 
 
 def plan(*, live: bool, bind: str = "tcp://127.0.0.1:0") -> RunPlan:
-    return RunPlan(
-        cameras=(CameraSpec("gate", "/gate", "m", live=live),),
-        models=(),
-        devices=(),
-        batch={"m": BatchPlan(1, 0.0)},
-        nms_workers=1,
-        frame_slots={},
-        output_slots={},
-        publish=PublishPlan(bind, join_ms=0),
-        jsonl=(),
-        limits=Limits(),
-    )
+    return run_plan(CameraSpec("gate", "/gate", "m", live=live), publish=PublishPlan(bind, join_ms=0))
 
 
 def detections(seq: int, camera: str = "gate", model: str = "m") -> Detections:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from made.plans import run_plan
 
-from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
+from pipeline.plan import DevicePlan
 from pipeline.runtime.deadline import FACTOR, LEARNT, LEAST_NS, REMEMBERED, WorkDeadline
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.inflight import Batch, OutputHold, WorkerLine
@@ -13,18 +14,7 @@ from stages.messages import RawOutput
 
 S = 1_000_000_000
 CEILING = 60 * S
-PLAN = RunPlan(
-    cameras=(),
-    models=(),
-    devices=(DevicePlan("cpu", 1, 1, 1),),
-    batch={"m": BatchPlan(1, 0.0)},
-    nms_workers=1,
-    frame_slots={},
-    output_slots={"m": 3},
-    publish=None,
-    jsonl=(),
-    limits=Limits(),
-)
+PLAN = run_plan(models=(), devices=(DevicePlan("cpu", 1, 1, 1),))
 
 
 def after(*times_ns: int) -> int:

@@ -26,6 +26,7 @@ from stages.errors import UserError
 
 PROGRAM = "python -m stages.accelerators.aclsim"
 MIB = 1 << 20
+MOST_MS = 1e6
 REFUSED, VIOLATED, INTERRUPTED = 2, 1, 130
 TEXT = """Run a pyACL script on a simulated Ascend card that checks every call. The report goes to stderr.
 exit status: 1 when a rule was violated, else the script's own; 2 when the command line is wrong"""
@@ -59,12 +60,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def service_table(text: str) -> dict[int, float]:
-    """``1=5.2,4=12.8`` as a table. Raises ArgumentTypeError."""
+    """``1=5.2,4=12.8`` as a table: batches of 1 or more, milliseconds of 0 or more. Raises ArgumentTypeError."""
     try:
         pairs = [pair.split("=") for pair in text.split(",")]
-        return {int(batch): float(time_ms) for batch, time_ms in pairs}
+        table = {int(batch): float(time_ms) for batch, time_ms in pairs}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no table; give batch=milliseconds, as 1=5.2,4=12.8") from None
+        table = {}
+    if not table or len(table) < len(pairs) or min(table) < 1 or not all(0 <= ms <= MOST_MS for ms in table.values()):
+        remedy = f"give each batch of 1 or more once, with milliseconds from 0 to {MOST_MS:g}, as 1=5.2,4=12.8"
+        raise argparse.ArgumentTypeError(f"{text!r} is no table; {remedy}")
+    return table
 
 
 def main(arguments: Sequence[str]) -> int:

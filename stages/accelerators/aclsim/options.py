@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,10 +64,15 @@ class SimOptions:
             problems.append(f"simulator: devices is {self.devices}; give 1 to 64")
         if self.memory_bytes < 4 * MIB:
             problems.append(f"simulator: memory_bytes is {self.memory_bytes}; give 4 MiB or more")
-        if self.pcie_gb_s <= 0:
+        if not 0 < self.pcie_gb_s < math.inf:
             problems.append(f"simulator: pcie_gb_s is {self.pcie_gb_s}; give more than 0")
-        if self.launch_us < 0 or (self.copy_ms or 0) < 0 or any(ms < 0 for ms in (self.service or {}).values()):
-            problems.append("simulator: a time is negative; give launch_us, copy_ms and service of 0 or more")
+        service = self.service or {}
+        if not all(0 <= time < math.inf for time in (self.launch_us, self.copy_ms or 0, *service.values())):
+            problems.append(
+                "simulator: a time is negative or no number; give launch_us, copy_ms and service of 0 or more"
+            )
+        if any(batch < 1 for batch in service):
+            problems.append(f"simulator: service has the batches {sorted(service)}; give 1 or more")
         if self.clock not in ("virtual", "real") or self.allocator not in ("pages", "buddy"):
             problems.append("simulator: clock is virtual or real, allocator is pages or buddy; correct them")
         if not callable(self.compute) and self.compute not in ("onnx", "canned"):

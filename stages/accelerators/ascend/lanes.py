@@ -1,10 +1,11 @@
 """Owns the lanes of one executor thread: staging, order, what becomes of failures. Does not queue work (``streams``).
 
-One thread makes every call of a LaneSet, and none of them blocks while it works: the host looks at events
-(``query_event_status``) when a timer of the kernel's says that the oldest batch may be over. So no second thread shares
-the context, no event is looked at by another thread than the one that recorded it, and the interpreter's lock is never
-held in a wait. The timer learns how long batches take: a few looks each. (On a simulator's virtual clock, where time
-passes only while all threads wait, ``finished`` waits in place of looking.)
+One thread makes every call of a LaneSet, and none of them blocks while it works, but for the choice of another batch
+size (``streams``): the host looks at events (``query_event_status``) when a timer of the kernel's says that the oldest
+batch may be over. So no second thread shares the context, no event is looked at by another thread than the one that
+recorded it, and the interpreter's lock is never held in a wait. The timer learns how long batches take: a few looks
+each. (On a simulator's virtual clock, where time passes only while all threads wait, ``finished`` waits in place of
+looking.)
 
 What fails: a fault after which the device can't be used (``errors.LOST_CODES``), or a batch that does not end in
 ``hang_ms``, is told as DeviceFailed, the engine starts another process and sends its frames again. After any other
@@ -102,7 +103,7 @@ class AscendLanes:
         self._clock_ns = clock_ns
         self._models = {model.spec.name: LaneModel(model) for model in models}
         self._sets = min(count, sets)
-        self._streams = Streams(self._owner, seat.name, options.variant)
+        self._streams = Streams(self._owner, seat.name, options.variant, options.hang_ms)
         self._buffers = Buffers(self._owner, seat.name, list(self._models.values()), count, self._sets)
         self._timer = WakeTimer()
         self._busy = [False] * count

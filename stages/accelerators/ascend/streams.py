@@ -1,4 +1,4 @@
-"""Owns the streams and events of one executor and the order of work in them. Owns no memory; never waits in the loop.
+"""Owns the streams and events of one executor and the order of work in them. Owns no memory; waits in one place.
 
 Variant B, one stream per kind of work, so that upload k+1 and download k-1 run under compute k, whichever comes first::
 
@@ -42,12 +42,13 @@ class Trio:
 class Streams:
     """See the module. Opened, used and closed by one thread with the executor's context current."""
 
-    def __init__(self, owner: Owner, name: str, variant: Variant) -> None:
+    def __init__(self, owner: Owner, name: str, variant: Variant, hang_ms: int) -> None:
         self._owner = owner
         self._rt = owner.acl.rt
         self._mdl = owner.acl.mdl
         self._name = name
         self._single = variant == "A"
+        self._hang_ms = hang_ms
         self._stack = ExitStack()
         self._all: list[int] = []
         self._trios: list[Trio] = []
@@ -68,7 +69,10 @@ class Streams:
             one.ended = (self._event("ended"), self._event("ended"))
 
     def queue(self, one: BufferSet, model: LaneModel, rows: int, pictures_address: int) -> int:
-        """Queue a whole batch: copies in, runs, copies out; the event that tells its end. Blocks for nothing."""
+        """Queue a whole batch: copies in, runs, copies out; the event that tells its end.
+
+        Blocks for nothing but the copies in, and only where the batch of a model with several must be chosen anew.
+        """
         rt, trio, name = self._rt, self._trios[one.index], model.spec.name
         bindings, chunks = one.bindings[name], tuple(model.chunks(rows))
         copy, frame_bytes, staged = rt.memcpy_async, model.frame_bytes, model.layout.pictures
@@ -82,10 +86,12 @@ class Streams:
             rt.stream_wait_event(trio.compute, one.in_ready)
             rt.reset_event(one.in_ready, trio.compute)
         model_id, execute = one.model_ids[name], self._mdl.execute_async
-        for number, _, count in chunks:
-            if model.facts.shape_index is not None:
+        if model.facts.shape_index is not None:
+            for number, _, count in chunks:
                 # with several runs all of the largest, so that the model's own choice does not change between them
-                self._choose(one, model, number, count if len(chunks) == 1 else model.facts.most_frames)
+                frames = count if len(chunks) == 1 else model.facts.most_frames
+                self._choose(one, model, number, frames, trio.upload)
+        for number, _, _ in chunks:
             execute(model_id, bindings[number].inputs, bindings[number].outputs, trio.compute)
         if not self._single:
             rt.record_event(one.done, trio.compute)
@@ -101,14 +107,19 @@ class Streams:
         rt.record_event(event, trio.download)
         return event
 
-    def _choose(self, one: BufferSet, model: LaneModel, number: int, frames: int) -> None:
+    def _choose(self, one: BufferSet, model: LaneModel, number: int, frames: int, upload: int) -> None:
         """Set the batch of a run whose set is not pending; it copies a number to the device, so only when it changes.
 
         The choice is kept in the dataset, in its device buffer and in the model; each set has an instance of its own.
+
+        That copy blocks, without a limit and with the interpreter's lock held, behind whatever the device copies in. So
+        the pictures, queued before it, are waited for, with a limit and the lock released: a device whose uploads hang
+        is told as DeviceHung here and would be told by nobody there.
         """
         name, gear = model.spec.name, model.facts.gear(frames)
         if one.gears.get((name, number)) != gear:
             one.gears.pop((name, number), None)  # not known, should the call fail
+            self._rt.synchronize_stream_with_timeout(upload, self._hang_ms)
             inputs = one.bindings[name][number].inputs
             self._mdl.set_dynamic_batch_size(one.model_ids[name], inputs, model.facts.shape_index, gear)
             one.gears[name, number] = gear

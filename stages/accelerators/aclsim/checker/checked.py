@@ -20,6 +20,7 @@ from stages.accelerators.aclsim.checker.event_rules import EventRules
 from stages.accelerators.aclsim.checker.hints import hint_for
 from stages.accelerators.aclsim.checker.memory_rules import MemoryRules
 from stages.accelerators.aclsim.checker.model_rules import ModelRules
+from stages.accelerators.aclsim.checker.probing import probes
 from stages.accelerators.aclsim.checker.process_rules import ProcessRules
 from stages.accelerators.aclsim.checker.report import report_text
 from stages.accelerators.aclsim.checker.shadows import DeviceShadow, StreamShadow
@@ -319,9 +320,8 @@ class _Part:
         state = self._checked._state
         with state.lock:
             state.me.call, state.me.frame = f"{self.__name__}.{name}", sys._getframe(2)
-            if state.me.frame.f_code.co_filename.endswith("importlib/_bootstrap.py"):
-                raise AttributeError(name)
-            state.tell(UnknownName, f"module '{self.__name__}' has no attribute '{name}'", None, hint_for(name))
+            if not probes(state.me.frame):
+                state.tell(UnknownName, f"module '{self.__name__}' has no attribute '{name}'", None, hint_for(name))
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
 
     def __repr__(self) -> str:

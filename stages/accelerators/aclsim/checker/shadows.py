@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from stages.accelerators.aclsim.checker.order import Point, Ranges, Site, StreamClock
@@ -65,7 +66,7 @@ class StreamShadow(Shadow):
         super().__init__(handle, site)
         self.context = context
         self.clock = StreamClock()
-        self.thread = 0  # that queued last
+        self.thread: threading.Thread | None = None  # that queued last
         self.thread_site: Site = site
         self.locks: frozenset[int] | None = None  # held when it queued last; None: not looked at
         self.shared = False  # between threads

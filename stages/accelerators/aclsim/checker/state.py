@@ -52,7 +52,7 @@ class _Thread(threading.local):
         self.call = ""
         self.frame: FrameType | None = None
         self.token: Any = None  # what the hook before the call left for the one behind it
-        self.ident = threading.get_ident()
+        self.thread = threading.current_thread()
 
 
 class State:
