@@ -109,7 +109,6 @@ class Engine:
     def run(self) -> RunReport:
         """Run to the end of all sources, or until stopped. Raises UserError when something refuses to start."""
         began_ns = time.monotonic_ns()
-        cpu_ns = time.process_time_ns()
         with contextlib.ExitStack() as stack:
             stack.callback(_raise_descriptors())
             folder = stack.enter_context(run_folder())
@@ -118,7 +117,7 @@ class Engine:
             rings = stack.enter_context(Rings(self.plan, SharedRing.create))
             self._open(stack, folder, rings, began_ns)
             self._starting(began_ns)
-            ready_ns = time.monotonic_ns()
+            ready_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
             self._running()
             ended_ns = time.monotonic_ns()
             self._leaving()

@@ -44,7 +44,10 @@ class CameraReport:
 
 @dataclass(slots=True)
 class StageReport:
-    """Cost of one kind of worker: CPU and busy seconds of all its processes, frames worked on."""
+    """Cost of one kind of worker: CPU and busy seconds of all its processes, frames worked on.
+
+    CPU of the engine is without its start; that of workers is all that their processes took.
+    """
 
     workers: int
     cpu_s: float

@@ -81,10 +81,14 @@ def idle_share(runs: Sequence[BatchRun], start_ns: int, end_ns: int, *, parallel
     return 1.0 - sum(busy) / len(busy) / (end_ns - start_ns)
 
 
-def hidden_share(runs: Sequence[BatchRun]) -> float:
-    """Part of all copying, 0 to 1, during which some batch computed; 1 where nothing was copied."""
-    told = lanes(runs)
-    copies = [each for each in (*told.upload, *told.download) if each.end_ns > each.start_ns]
+def hidden_share(runs: Sequence[BatchRun], among: Sequence[BatchRun] | None = None) -> float:
+    """Part of all copying, 0 to 1, during which some batch computed; 1 where nothing was copied.
+
+    ``among``: all that the device ran, where ``runs`` are those of a window: the copies at its edges lie under the
+    compute of batches outside.
+    """
+    copied, told = lanes(runs), lanes(runs if among is None else among)
+    copies = [each for each in (*copied.upload, *copied.download) if each.end_ns > each.start_ns]
     total = sum(each.end_ns - each.start_ns for each in copies)
     if not total:
         return 1.0

@@ -34,6 +34,31 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A straight line, ``fixed`` at 0. ``deviation``: the largest distance of a point, as part of the largest value."""
+
+    fixed: float
+    slope: float
+    deviation: float
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[float, float]]) -> Line:
+        """By least squares. Fewer than three points lie on a line anyway: NaN for what they do not tell."""
+        count = len(points)
+        if count < 2 or any(math.isnan(y) for _, y in points):
+            return cls(math.nan, math.nan, math.nan)
+        middle_x, middle_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
+        wide = sum((x - middle_x) ** 2 for x, _ in points)
+        if not wide:
+            return cls(math.nan, math.nan, math.nan)
+        slope = sum((x - middle_x) * (y - middle_y) for x, y in points) / wide
+        fixed = middle_y - slope * middle_x
+        largest = max(abs(y) for _, y in points)
+        farthest = max(abs(y - fixed - slope * x) for x, y in points)
+        return cls(fixed, slope, farthest / largest if largest and count > 2 else math.nan)
+
+
+@dataclass(frozen=True, slots=True)
 class Percentiles:
     """Of durations, in milliseconds; NaN of none."""
 

@@ -66,7 +66,7 @@ def evaluate(
         cpu_ms={kind: spent / MS / max(frames, 1) for kind, spent in spent_ns.items()},
         cores=sum(spent_ns.values()) / (end_ns - start_ns),
         idle=batches.idle_share(notes.batches, start_ns, end_ns, parallel=parallel),
-        hidden=batches.hidden_share(runs),
+        hidden=batches.hidden_share(runs, notes.batches),
         batches=len(runs),
         occupancy=batches.occupancy(runs, max_batch),
         full=batches.full_share(runs, max_batch),

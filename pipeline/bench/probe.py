@@ -7,19 +7,26 @@ end of the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.bench.batches import BatchRun
-from pipeline.bench.processes import cpu_ns, private_bytes
 from pipeline.bench.windows import Windows
+from pipeline.observe.processes import Footprint, children, command, cpu_ns, footprint, private_bytes
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.runtime.dispatch import Dispatcher
 from stages.messages import Detections, ExternalMessage, RawOutput, Trace
 
 NO_FRAME_NS = 60_000_000_000  # without any frame: whatever the reason, there is nothing to measure
 MEASURED = "measured"
+
+
+def helpers(pid: int) -> dict[str, int]:
+    """Processes of a run beside its workers: the one that they are forked from, and Python's own resource tracker."""
+    names = {"forkserver": "multiprocessing.forkserver", "tracker": "multiprocessing.resource_tracker"}
+    found = {child: command(child) for child in children(pid)}
+    return {name: child for name, module in names.items() for child, words in found.items() if module in words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +61,17 @@ class Notes:
     first_ns: int = 0
     edges: list[Edge] = field(default_factory=list)
     private_bytes: dict[str, int] = field(default_factory=dict)  # by worker, at the end
+    start_cpu_ns: int = 0  # of all processes, until all cameras that are waited for were there
+    footprints: dict[str, Footprint] = field(default_factory=dict)  # by worker, at the end; if cameras are waited for
 
 
 class Probe:
-    """See Sink. ``attach`` before the run begins; ``stop`` is called with ``MEASURED`` when it may end."""
+    """See Sink. ``attach`` before the run begins; ``stop`` is called with ``MEASURED`` when it may end.
 
-    def __init__(self, windows: Windows, stop: Callable[[str], None], own_pid: int) -> None:
+    ``all_of``: cameras that must have published a frame before the windows begin.
+    """
+
+    def __init__(self, windows: Windows, stop: Callable[[str], None], own_pid: int, all_of: Iterable[str] = ()) -> None:
         self.notes = Notes()
         self._windows = windows
         self._stop = stop
@@ -68,6 +80,8 @@ class Probe:
         self._opened_ns = 0
         self._stopped = False
         self._live: frozenset[str] = frozenset()
+        self._missing = set(all_of)
+        self._in_full = bool(self._missing)
 
     def attach(self, dispatcher: Dispatcher) -> None:
         """Note the batches of this run, too."""
@@ -95,7 +109,9 @@ class Probe:
         now_ns = time.monotonic_ns()
         notes = self.notes
         if not notes.first_ns:
-            notes.first_ns = now_ns
+            self._missing.discard(message.camera)
+            if not self._missing:
+                notes.first_ns = now_ns
         notes.frames += 1
         notes.objects += len(message.objects)
         arrived_ago_ns = age_ns = self._arrived_ago_ns(message, now_ns)
@@ -123,14 +139,20 @@ class Probe:
             return
         if not self.notes.first_ns:
             if now_ns > self._opened_ns + NO_FRAME_NS:
-                self._end("no frame came")
+                self._end(f"no frame came of {len(self._missing)} cameras" if self._missing else "no frame came")
             return
+        if self._in_full and not self.notes.start_cpu_ns:
+            self._pids |= helpers(self._pids["engine"])
+            self.notes.start_cpu_ns = sum(cpu_ns(pid) or 0 for pid in self._pids.values())
         passed_ns = now_ns - self.notes.first_ns
         start_ns, end_ns = self._windows.kept_ns
         if passed_ns >= (end_ns if self.notes.edges else start_ns) and len(self.notes.edges) < 2:
             self.notes.edges.append(self._edge(now_ns))
         if passed_ns >= self._windows.total_ns and len(self.notes.edges) == 2:
             self.notes.private_bytes = {name: private_bytes(pid) for name, pid in self._pids.items()}
+            if self._in_full:
+                held = {name: footprint(pid) for name, pid in self._pids.items()}
+                self.notes.footprints = {name: each for name, each in held.items() if each is not None}
             self._end(MEASURED)
 
     def _edge(self, now_ns: int) -> Edge:

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pipeline.bench.outcome import Outcome, evaluate
-from pipeline.bench.probe import MEASURED, Probe
+from pipeline.bench.probe import MEASURED, Notes, Probe
 from pipeline.bench.windows import Windows
 from pipeline.bench.workload import Workload, make_up
 from pipeline.plan import RunPlan
@@ -53,11 +53,32 @@ def plan_of(load: Workload, cameras: Sequence[CameraSpec], address: str, *, trac
 
 def run(plan: RunPlan, windows: Windows, counted: Sequence[str] | None = None) -> Outcome:
     """Run the plan until its windows are over. Raises CampipeError when it fails or is stopped before."""
+    return outcome(plan, observe(plan, windows), windows, counted)
+
+
+def outcome(plan: RunPlan, notes: Notes, windows: Windows, counted: Sequence[str] | None = None) -> Outcome:
+    """The figures of a run of the plan."""
+    parallel = all(device.device == "cpu" for device in plan.devices)
+    (batch,) = plan.batch.values()
+    return evaluate(notes, windows, max_batch=batch.max_batch, parallel=parallel, cameras=counted)
+
+
+def observe(
+    plan: RunPlan, windows: Windows, all_of: Sequence[str] = (), at_end: Callable[[], object] = lambda: None
+) -> Notes:
+    """Run the plan until its windows, which begin when ``all_of`` have published, are over. Raises as ``run`` does.
+
+    ``at_end`` is called then, while everything is still there.
+    """
     from pipeline.commands.drive import stop_on_signals
     from pipeline.engine import Engine
     from pipeline.sinks import build
 
-    probe = Probe(windows, lambda reason: engine.request_stop(reason), os.getpid())  # noqa: PLW0108  made below
+    def stop(reason: str) -> None:
+        at_end()
+        engine.request_stop(reason)
+
+    probe = Probe(windows, stop, os.getpid(), all_of)
     engine = Engine(plan, [*build(plan), probe], probe.on_snapshot, SNAPSHOT_MS)
     probe.attach(engine.dispatcher)
     with stop_on_signals(engine):
@@ -68,6 +89,4 @@ def run(plan: RunPlan, windows: Windows, counted: Sequence[str] | None = None) -
     inexact = [name for name, camera in report.cameras.items() if not camera.exact]
     if report.problems or inexact:
         raise CampipeError("; ".join([*report.problems, *(f"{name}: the ledger is not exact" for name in inexact)]))
-    parallel = all(device.device == "cpu" for device in plan.devices)
-    (batch,) = plan.batch.values()
-    return evaluate(probe.notes, windows, max_batch=batch.max_batch, parallel=parallel, cameras=counted)
+    return probe.notes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from pipeline.bench.density import FAULTY_LOAD, TOLERANCE_FPS, Density, Level
 from pipeline.bench.figures import Percentiles, Spread, spreads
 from pipeline.bench.outcome import KINDS, STAGES, Outcome
 from pipeline.bench.saturate import Saturation
+from pipeline.bench.scale import Scale, Step
 
 Row = Sequence[str]
 
@@ -150,3 +152,75 @@ def _faults(found: Density) -> str:
 
 def _causes(dropped: dict[str, int]) -> str:
     return ", ".join(f"{cause} {count}" for cause, count in dropped.items()) or "none"
+
+
+def scale(found: Scale) -> str:
+    """The steps, what each kind of process holds, and how straight the lines are."""
+    steps = list(found.steps)
+
+    def row(name: str, figure: Callable[[Step], float], digits: int, factor: float = 1.0) -> Row:
+        return (name, *(found.spread(count, figure).text(digits, factor) for count in steps))
+
+    mib = 1 / 2**20
+    rows: list[Row] = [
+        row("start to first detection of all, s", lambda each: each.start_s, 1),
+        row("CPU until then, s", lambda each: each.start_cpu_s, 2),
+        row("frames/s", lambda each: each.outcome.rate, 1),
+        row("cores busy with campipe", lambda each: each.outcome.cores, 3),
+        row("CPU ms/s per camera", lambda each: each.outcome.cores * 1000 / each.cameras, 2),
+        row("stamp to published, p95, ms", lambda each: each.outcome.age.p95, 0),
+        row("processes", lambda each: each.total.processes, 0),
+        row("threads", lambda each: each.total.threads, 0),
+        row("descriptors", lambda each: each.total.descriptors, 0),
+        row("memory of processes, MiB", lambda each: each.total.own_bytes, 0, mib),
+        row("forecast by check, MiB", lambda each: each.forecast.own_bytes, 0, mib),
+        row("memory, % of the forecast", lambda each: each.of_memory, 1, 100),
+        row("shared memory, MiB", lambda each: each.touched_bytes, 1, mib),
+        row("shared, % of the forecast", lambda each: each.of_shared, 1, 100),
+        *(
+            row(f"private MiB of a process, {kind}", lambda each, kind=kind: _private(each, kind), 1, mib)  # type: ignore[misc]
+            for kind in KINDS
+        ),
+        ("dropped, all runs", *(_causes(_dropped(found.steps[count])) for count in steps)),
+    ]
+    head = f"cameras of {found.fps:g} frames/s"
+    return (
+        grid((head, *map(str, steps)), rows)
+        + "\n\n"
+        + grid(("", "per camera", "fixed", "farthest from a line, %"), _lines(found))
+    )
+
+
+def _lines(found: Scale) -> list[Row]:
+    mib = 1 / 2**20
+    figures: list[tuple[str, Callable[[Step], float]]] = [
+        ("CPU, ms/s", lambda each: each.outcome.cores * 1000),
+        ("CPU of the start, ms", lambda each: each.start_cpu_s * 1000),
+        ("start, ms", lambda each: each.start_s * 1000),
+        ("processes", lambda each: each.total.processes),
+        ("threads", lambda each: each.total.threads),
+        ("descriptors", lambda each: each.total.descriptors),
+        ("memory of processes, MiB", lambda each: each.total.own_bytes * mib),
+        ("shared memory, MiB", lambda each: each.touched_bytes * mib),
+    ]
+    lines = [(name, found.line(figure)) for name, figure in figures]
+    return [
+        (
+            name,
+            *(
+                "-" if math.isnan(n) else f"{n:.{digits}f}"
+                for n, digits in ((line.slope, 2), (line.fixed, 1), (line.deviation * 100, 1))
+            ),
+        )
+        for name, line in lines
+    ]
+
+
+def _private(step: Step, kind: str) -> float:
+    held = step.held.get(kind)
+    return held.private_bytes / held.processes if held is not None else math.nan
+
+
+def _dropped(runs: Sequence[Step]) -> dict[str, int]:
+    causes = dict.fromkeys(cause for each in runs for cause in each.outcome.dropped)
+    return {cause: sum(each.outcome.dropped.get(cause, 0) for each in runs) for cause in causes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,8 @@ from stages.model import ModelSpec, TensorSpec
 # tensor; in "prepared" the model does (batch 8: 465 frames/s; of its smaller batches nothing is published: plain's).
 SERVICE_PLAIN: Final = "1:5.2,4:12.8,8:23.5"
 SERVICE_PREPARED: Final = "1:5.2,4:12.8,8:17.2"
+PICTURES: Final = 60  # of a clip that is made for a measurement; then it begins anew
+KEYFRAME_EVERY: Final = 20
 OBJECTS: Final = 20  # that are found in each frame: a busy street
 
 MODEL_640: Final = ModelSpec(
@@ -155,4 +158,19 @@ def retime(clip: Path, fps: Fraction, folder: Path) -> Path:
             packet.time_base = Fraction(1, 90_000)
             packet.stream = copy
             out.mux(packet)
+    return target
+
+
+def shrink(clip: Path, size: tuple[int, int], fps: int, folder: Path) -> Path:
+    """The clip's first pictures as a camera's second stream sends them: small, slow, H.264, none held back."""
+    target = folder / f"{clip.stem}-{size[0]}x{size[1]}-{fps}fps.mp4"
+    with av.open(str(clip)) as source, av.open(str(target), "w") as out:
+        track = out.add_stream("libx264", rate=fps, options={"preset": "veryfast", "bf": "0"})
+        track.width, track.height, track.pix_fmt = *size, "yuv420p"
+        track.gop_size = KEYFRAME_EVERY
+        for index, frame in enumerate(itertools.islice(source.decode(video=0), PICTURES)):
+            small = frame.reformat(width=size[0], height=size[1], format="yuv420p")
+            small.pts, small.time_base, small.pict_type = index, Fraction(1, fps), 0
+            out.mux(track.encode(small))
+        out.mux(track.encode(None))
     return target

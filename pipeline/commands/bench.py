@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 import tempfile
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,14 +25,16 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the command."""
     parser = subparsers.add_parser(
         "bench",
-        description="Measure campipe on this machine: how near it comes to what its parts can do alone (saturate), and "
-        "how many paced streams it carries at which latency (density). The default device is made up: it takes the "
+        description="Measure campipe on this machine: how near it comes to what its parts can do alone (saturate), "
+        "how many paced streams it carries at which latency (density), and what each further camera costs (scale). The "
+        "default device is made up: it takes the "
         "times published for an Atlas 300V Pro running YOLOv5s 640 INT8 and no CPU.",
-        epilog="Measure on a machine that does nothing else; what is printed begins with its load.\n\nExamples:\n"
-        "  campipe bench saturate --memory --picture device.svg\n  campipe bench saturate --device cpu --cameras 4\n"
-        "  campipe bench density --json density.json --picture latency.svg",
+        epilog="Measure on a machine that does nothing else; what is printed begins with what others use of it.\n\n"
+        "Examples:\n  campipe bench saturate --memory --picture device.svg\n"
+        "  campipe bench saturate --device cpu --cameras 4\n"
+        "  campipe bench density --json density.json --picture latency.svg\n  campipe bench scale --steps 1,16,64",
     )
-    actions = parser.add_subparsers(dest="action", metavar="saturate|density", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="saturate|density|scale", required=True)
     saturating = actions.add_parser(
         "saturate",
         help="recordings without pacing, against decode, device and post-processing alone",
@@ -61,6 +64,49 @@ def add_parser(subparsers: Subparsers) -> None:
         "--memory", action="store_true", help="paced files, played from memory (source.preload): all but decoding"
     )
     _add_common(searching)
+    scaling = actions.add_parser(
+        "scale",
+        help="cost from one camera to many that send little; start-up; memory against what check forecasts",
+        description="Play so many paced streams of a second stream's size and rate, step by step, each run in a Python "
+        "of its own: CPU, memory, threads and descriptors per camera, the time until all have been seen, and "
+        "memory held against the forecast of campipe check.",
+    )
+    scaling.add_argument(
+        "--steps", type=whole_numbers(1, 1000), default="1,8,16,32,64", help="cameras (default: 1,8,16,32,64)"
+    )
+    scaling.add_argument("--fps", type=whole_number(1, 60), default=1, help="rate of each camera (default: 1)")
+    scaling.add_argument(
+        "--size",
+        type=picture_size,
+        default="640x360",
+        help="WIDTHxHEIGHT that the clip's pictures are encoded in, or clip for the clip as it is (default: 640x360)",
+    )
+    scaling.add_argument("--rtsp", action="store_true", help="from a real RTSP server (needs a checkout), not files")
+    _add_common(scaling)
+    scaling.set_defaults(runs=1, seconds=8.0, picture=None, memory=False)
+
+
+def whole_numbers(least: int, most: int) -> Callable[[str], str]:
+    """For argparse: a list like 1,8,64; given back as it is written."""
+    one = whole_number(least, most)
+
+    def parse(text: str) -> str:
+        return ",".join(str(one(word.strip())) for word in text.split(","))
+
+    return parse
+
+
+def picture_size(text: str) -> str:
+    """For argparse: WIDTHxHEIGHT, even numbers, or ``clip``."""
+    width, _, height = text.partition("x")
+    fits = (
+        width.isdecimal()
+        and height.isdecimal()
+        and all(16 <= int(n) <= 8192 and int(n) % 2 == 0 for n in (width, height))
+    )
+    if text != "clip" and not fits:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; give two even numbers like 640x360, or clip")
+    return text
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +129,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     _add_measuring(parser.add_argument_group("how it is measured"))
     output = parser.add_argument_group("what is kept")
     output.add_argument("--json", type=output_file, metavar="FILE", help="write every figure to FILE")
+    if parser.prog.endswith("scale"):
+        return  # its table is all there is to see
     output.add_argument("--picture", type=output_file, metavar="FILE", help="write a picture (SVG) to FILE")
 
 
@@ -105,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.smoke:
         _shorten(args)
-    machine = describe()
+    machine = describe(0.1) if args.smoke else describe()
     command = command_line(args)
     undo = logs.configure("text", "error")
     try:
@@ -115,7 +163,8 @@ def run(args: argparse.Namespace) -> int:
             clip = _clip(args.clip)
             sum_ = checksum(clip)
             say(f"clip {args.clip}, SHA-256 {sum_}; device {args.device} {_told(load.options)}".rstrip())
-            table, result, picture = _saturate(args, load) if args.action == "saturate" else _density(args, load)
+            measure = {"saturate": _saturate, "density": _density, "scale": _scale}[args.action]
+            table, result, picture = measure(args, load)
     finally:
         undo()
     say(f"\n{table}\n\n{command}")
@@ -131,6 +180,8 @@ def _shorten(args: argparse.Namespace) -> None:
     args.runs, args.seconds = 1, min(args.seconds, 0.8)
     if args.action == "saturate":
         args.cameras = min(args.cameras, 2)
+    elif args.action == "scale":
+        args.steps, args.fps = "1,2", max(args.fps, 5)
     else:
         args.first, args.most, args.trials = 1, 1, 1
 
@@ -172,11 +223,27 @@ def _density(args: argparse.Namespace, load: Workload) -> tuple[str, object, str
     return tables.density(found), found, picture.document(parts, f"{found.passed} streams of {args.fps} frames/s")
 
 
+def _scale(args: argparse.Namespace, load: Workload) -> tuple[str, object, str]:
+    from pipeline.bench import tables
+    from pipeline.bench.scale import scale
+    from pipeline.bench.streams import RtspStreams, Streams
+    from pipeline.bench.workload import size_of
+
+    streams = RtspStreams(load, args.fps, size_of(load.clip)) if args.rtsp else Streams(load, args.fps)
+    with streams:
+        counts = [int(word) for word in args.steps.split(",")]
+        found = scale(load, streams, counts, runs=args.runs, seconds=args.seconds, say=say)
+    return tables.scale(found), found, ""
+
+
 def _workload(args: argparse.Namespace, folder: Path) -> Workload:
-    from pipeline.bench.workload import Workload, options_of, retime
+    from pipeline.bench.workload import Workload, options_of, retime, shrink
 
     clip = _clip(args.clip)
-    if args.action == "density":
+    if args.action == "scale" and args.size != "clip":
+        width, height = map(int, args.size.split("x"))
+        clip = shrink(clip, (width, height), args.fps, folder)
+    elif args.action in {"density", "scale"}:
         clip = retime(clip, Fraction(args.fps), folder)
     options = options_of(args.device, dict(text.split("=", 1) for text in args.options))
     return Workload(clip, args.device, options, args.model, tuple(args.settings), args.memory)

@@ -15,6 +15,7 @@ from pipeline.commands.options import Subparsers, add_settings, named
 from stages.errors import SourceRefused, UserError
 
 if TYPE_CHECKING:
+    from pipeline.forecast import Forecast
     from pipeline.plan import DevicePlan, RunPlan
     from pipeline.planning import Needs
     from stages.camera import CameraSpec
@@ -36,10 +37,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "check",
         description="Try a site before it is run: fill in its secrets, open every source and every model, see whether "
-        "every sink could be opened, and say what each camera will use of shared memory and processes, and whether "
-        "this machine has that. Cameras are connected to, many at a time, and each must send a picture within 20 s. "
-        "Every problem is told, not the first one alone. Exit status 0: it can be run; 2: it "
-        "can't.",
+        "every sink could be opened, and say what each camera will use of shared memory and processes, how much memory "
+        "the run will take, and whether this machine has that. Cameras are connected to, many at a time, and each must "
+        "send a picture within 20 s. Every problem is told, not the first one alone. Exit status 0: it can be run; 2: "
+        "it can't.",
         epilog="Examples:\n  campipe check site.yaml\n  campipe check site.yaml --set batch.max_batch=4",
     )
     parser.add_argument("site", metavar="SITE", type=named("a site file"), help="the site's YAML file")
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from pipeline.config import load_site, resolve
     from pipeline.observe import logs
     from pipeline.planning import draft_plan, needs
+    from pipeline.transport.memory import available_bytes
 
     site = load_site(args.site, args.settings)
     inputs = Inputs()
@@ -68,10 +70,13 @@ def run(args: argparse.Namespace) -> int:
     runs = bool(occupied) and runs_now(args.site)
     problems += bad_sinks if runs else bad_sinks + occupied
     problems += judge_outputs(inputs, plan, None).problems
-    lines = [*render(plan, need, sources, devices), *sinks]
+    expected = expect(plan, sources, devices)
+    lines = [*render(plan, need, sources, devices, expected), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
     if not need.fits:
         problems.append(too_little(need))
+    elif expected.all_bytes > (there := available_bytes()):
+        problems.append(too_little_memory(expected, there))
     if problems:
         raise UserError.of(problems)
     verdict = "runs now, and has what is occupied" if runs else "can be run"
@@ -135,6 +140,7 @@ class Opened:
 
     took_s: float
     facts: tuple[str, ...] = ()  # what the device tells of itself
+    own_bytes: int = 0  # memory that it takes in its process, every lane in use
 
 
 A = TypeVar("A")
@@ -174,12 +180,17 @@ def in_parallel(
 
 
 def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> Opened:
-    """Open the device and load the models as an executor would. Runs in a process of its own."""
+    """Open the device, load the models and fill all lanes as executors would. Runs in a process of its own."""
+    import os
     import time
 
+    from pipeline.observe.processes import footprint
+    from pipeline.rehearsal import rehearse
     from stages.accelerators.accelerator import Described
     from stages.accelerators.registry import open_device
 
+    before = footprint(os.getpid())
+    own_bytes = 0
     began_ns = time.monotonic_ns()
     opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
     problems: list[str] = []
@@ -192,16 +203,32 @@ def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mappin
             except UserError as error:
                 problems += error.problems
         took_s = (time.monotonic_ns() - began_ns) / 1e9
-        if isinstance(opened, Described) and not problems:
-            facts = tuple(opened.facts())
+        if not problems:
+            if isinstance(opened, Described):
+                facts = tuple(opened.facts())
+            if before is not None:
+                own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
     finally:
         opened.close()
     if problems:
         raise UserError.of(problems)
-    return Opened(took_s, facts)
+    return Opened(took_s, facts, own_bytes)
 
 
-def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> list[str]:
+def expect(plan: RunPlan, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> Forecast:
+    """The memory that a run of the plan will take."""
+    from pipeline.forecast import forecast
+
+    return forecast(plan, sources, {name: found.own_bytes for name, found in opened.items()})
+
+
+def render(
+    plan: RunPlan,
+    need: Needs,
+    sources: Mapping[str, SourceFacts],
+    opened: Mapping[str, Opened],
+    expected: Forecast,
+) -> list[str]:
     """The tables: cameras, models, devices, totals."""
     from pipeline.observe.figures import size
     from pipeline.observe.logs import printable
@@ -249,6 +276,7 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], opene
         f"1 engine + {need.decode_processes} decode + {need.executor_processes} executor + {need.nms_processes} nms"
     )
     verdict = "fits" if need.fits else "does not fit"
+    parts = ", ".join(f"{kind} {size(held)}" for kind, held in expected.kinds.items())
     return [
         *align(cameras, left=(0, 3, 5)),
         "",
@@ -263,6 +291,7 @@ def render(plan: RunPlan, need: Needs, sources: Mapping[str, SourceFacts], opene
         ),
         "",
         f"processes: {processes} = {need.processes}",
+        f"memory of processes: about {size(expected.own_bytes)} ({parts})",
         f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available: {verdict}",
     ]
 
@@ -284,6 +313,18 @@ def too_little(need: Needs) -> str:
         f"too little shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available; the largest "
         f"part is {largest.name} with {size(largest.shared_bytes)}; use fewer cameras, a smaller batch.max_batch, a "
         "smaller model, or more memory"
+    )
+
+
+def too_little_memory(expected: Forecast, available_bytes: int) -> str:
+    """The refusal of a site whose processes do not fit beside its shared memory."""
+    from pipeline.observe.figures import size
+
+    largest = max(expected.kinds, key=lambda kind: expected.kinds[kind])
+    return (
+        f"too little memory: about {size(expected.own_bytes)} of processes and {size(expected.shared_bytes)} of shared "
+        f"memory are needed, {size(available_bytes)} available; the largest part is {largest} with "
+        f"{size(expected.kinds[largest])}; use fewer cameras, smaller pictures, or more memory"
     )
 
 

@@ -26,14 +26,8 @@ from pipeline.runtime.worker_process import WorkerProcess
 
 PRELOAD: Final = [
     "pipeline.runtime.forkserver_tie",
-    *(
-        "pipeline.runtime.worker",
-        "stages.decode.choose",
-        "stages.postprocess.stage",
-        "cv2",
-        "av",
-        "av.subtitles.stream",
-    ),
+    *("pipeline.runtime.worker", "stages.decode.choose", "stages.postprocess.stage"),
+    *("cv2", "av", "av.subtitles.stream"),
     "pipeline.runtime.forkserver_heap",  # the last one
 ]
 LEAVE_NS: Final = 3_000_000_000  # for a worker that was told to leave

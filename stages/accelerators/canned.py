@@ -182,7 +182,8 @@ class CannedLanes:
         """Allocate the staging buffers, start the thread that keeps the device's time."""
         if self._options.copies != "none":
             room_bytes = max(m.spec.frame_bytes * m.max_batch for m in self._models.values())
-            self._staged = [np.zeros(room_bytes, np.uint8) for _ in range(self._count)]
+            # written, so that the memory is taken now and not when the first full batch comes
+            self._staged = [np.full(room_bytes, 0, np.uint8) for _ in range(self._count)]
         self._stream.open()
 
     @property

@@ -45,8 +45,11 @@ class OnnxModel:
 
 
 def aligned_zeros(size_bytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory that starts at a cache line. Zeros, for what pads a batch must not be slow (denormals, NaN)."""
-    memory = np.zeros(size_bytes + ALIGN_BYTES, np.uint8)
+    """Zeroed memory that starts at a cache line. Zeros, for what pads a batch must not be slow (denormals, NaN).
+
+    Written ones, so that the memory is taken now and not when the first full batch comes.
+    """
+    memory = np.full(size_bytes + ALIGN_BYTES, 0, np.uint8)
     start = -memory.ctypes.data % ALIGN_BYTES
     return memory[start : start + size_bytes]
 

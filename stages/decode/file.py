@@ -125,6 +125,7 @@ class FileSource:
             rotation=quarter_turns(first) * 90,
             recorded_at_ns=utc_ns(container.metadata.get("creation_time") or stream.metadata.get("creation_time")),
             nominal_ns=self._nominal_ns,
+            held_back=int(getattr(context, "reorder_depth", 0)),
         )
 
     def _choose(self, container: InputContainer) -> VideoStream:

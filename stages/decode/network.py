@@ -158,6 +158,7 @@ class NetworkSource:
             rotation=0,
             recorded_at_ns=None,
             nominal_ns=nominal,
+            held_back=int(getattr(context, "reorder_depth", 0)),
         )
 
     def _choose(self, container: InputContainer) -> VideoStream:
@@ -332,6 +333,7 @@ def look(camera: CameraSpec, clock_ns: Callable[[], int], wall_ns: Callable[[], 
                         rotation=quarter_turns(live.frame) * 90,
                         recorded_at_ns=None,
                         nominal_ns=facts.nominal_ns,
+                        held_back=facts.held_back,
                     )
         raise LinkFault(*source.silence())
     finally:

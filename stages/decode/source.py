@@ -25,6 +25,7 @@ class SourceFacts:
     rotation: int  # degrees counterclockwise that make the picture upright: 0, 90, 180 or 270
     recorded_at_ns: int | None  # UTC of the first frame according to the file
     nominal_ns: int  # from frame to frame when timestamps don't say
+    held_back: int = 0  # pictures that the decoder keeps to put them in order
 
 
 @dataclass(frozen=True, slots=True)

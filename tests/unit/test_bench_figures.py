@@ -188,6 +188,12 @@ def test_idle_and_hidden_shares() -> None:
     )
 
 
+def test_copies_at_the_edges_of_a_window_lie_under_the_compute_of_batches_outside() -> None:
+    every = runs_of((0, 5, 30, 35), (10, 15, 60, 65), (40, 45, 90, 95))
+    assert hidden_share(every[1:2]) == 0.0  # its upload and its download, each while another batch computes
+    assert hidden_share(every[1:2], every) == 1.0
+
+
 def test_executors_of_a_cpu_compute_beside_one_another() -> None:
     runs = [*runs_of((0, 0, 100, 100)), *runs_of((0, 0, 50, 50), executor="executor/x/1")]
     assert idle_share(runs, 0, 100, parallel=True) == pytest.approx(0.25)

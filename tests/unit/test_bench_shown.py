@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import threading
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,16 +16,16 @@ from pipeline.bench import picture, tables
 from pipeline.bench.batches import BatchRun
 from pipeline.bench.ceiling import Part, ceiling
 from pipeline.bench.density import Density, Level, Trial, keeps_rate
-from pipeline.bench.machine import Machine, cpu_model, describe
+from pipeline.bench.machine import Machine, busy_s, cpu_model, describe, others_cores
 from pipeline.bench.outcome import KINDS, STAGES, Outcome, evaluate
 from pipeline.bench.parts import Count, part_of
 from pipeline.bench.probe import Edge, Notes, Published
-from pipeline.bench.processes import cpu_ns, private_bytes
 from pipeline.bench.saturate import Saturation, SaturationRun
 from pipeline.bench.windows import SECOND_NS, Windows
 from pipeline.bench.workload import OBJECTS, SERVICE_PREPARED, options_of
 from pipeline.commands.bench import add_parser, command_line
 from pipeline.commands.options import Parser
+from pipeline.observe.processes import cpu_ns, private_bytes
 from stages.camera import CameraSpec
 from stages.messages import Trace
 
@@ -211,7 +214,7 @@ def test_rates_of_processes_add_up_and_their_cpu_time_is_shared() -> None:
 
 
 def test_the_machine_is_described(tmp_path: Path) -> None:
-    found = describe()
+    found = describe(0.01)
     assert found.cores >= 1
     assert "numpy" in found.versions
     info = tmp_path / "cpuinfo"
@@ -219,14 +222,29 @@ def test_the_machine_is_described(tmp_path: Path) -> None:
     assert cpu_model(info) == "Some CPU @ 2 GHz"
     assert cpu_model(tmp_path / "none")
     busy = Machine("CPU", 2, 2, 1 << 30, "Linux", 1.5, {})
-    assert "others are at work" in busy.text()
+    assert "others use 1.50 cores: figures are not to be trusted" in busy.text()
     assert not busy.quiet
 
 
-def test_costs_of_a_process_that_is_gone_are_not_known() -> None:
-    import os
-    import time
+def test_what_others_use_is_seen_while_they_do_and_not_a_minute_later(tmp_path: Path) -> None:
+    assert round(busy_s("cpu  100 0 50 9000 20 0 5 45 30 0") * os.sysconf("SC_CLK_TCK")) == 200
+    assert (busy_s(""), busy_s("intr 1 2 3")) == (0, 0)
+    assert others_cores(0.01, tmp_path / "none") == 0
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  0 0 0 9000 20 0 0 0 0 0\n")
 
+    def others_work() -> None:
+        time.sleep(0.02)
+        stat.write_text(f"cpu  {os.sysconf('SC_CLK_TCK') // 10} 0 0 9000 20 0 0 0 0 0\n")
+
+    thread = threading.Thread(target=others_work)
+    thread.start()
+    assert 0.1 < others_cores(0.1, stat) <= 1
+    thread.join()
+    assert others_cores(0.01, stat) == 0
+
+
+def test_costs_of_a_process_that_is_gone_are_not_known() -> None:
     before = cpu_ns(os.getpid())
     sum(range(200_000))
     after = cpu_ns(os.getpid())

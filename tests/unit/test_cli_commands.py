@@ -15,6 +15,7 @@ from made.specs import model_spec
 from pipeline.cli import main
 from pipeline.commands import check, demo
 from pipeline.commands.replay import confidence_settings
+from pipeline.forecast import Forecast
 from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
 from pipeline.planning import needs
 from pipeline.report import CameraReport, RunReport
@@ -125,7 +126,9 @@ def test_graph_prints_the_graph_of_a_site(capsys: pytest.CaptureFixture[str], tm
 
 
 def test_what_check_prints() -> None:
-    lines = check.render(PLAN, needs(PLAN), {"gate-1": FACTS}, {"cpu": check.Opened(0.44, ("cpu: told",))})
+    sources, devices = {"gate-1": FACTS}, {"cpu": check.Opened(0.44, ("cpu: told",), 50 << 20)}
+    expected = check.expect(PLAN, sources, devices)
+    lines = check.render(PLAN, needs(PLAN), sources, devices, expected)
     assert lines[:3] == [
         "camera  picture    fps  codec          frames  model  slots   shared  processes",
         lines[1],
@@ -136,12 +139,20 @@ def test_what_check_prints() -> None:
     assert "m      300x200  up to 4  ssd           2      5" in "\n".join(lines)
     assert "cpu             2      2        1  0.4 s" in lines
     assert "cpu: told" in lines
-    assert lines[-2] == "processes: 1 engine + 2 decode + 1 executor + 1 nms = 5"
+    assert lines[-3] == "processes: 1 engine + 2 decode + 1 executor + 1 nms = 5"
+    assert lines[-2].startswith("memory of processes: about ")
+    assert all(f"{kind} " in lines[-2] for kind in expected.kinds)
     assert lines[-1].endswith("needed, 1.0 MiB available: does not fit")
 
 
 def test_a_site_that_does_not_fit_names_the_largest_part() -> None:
     assert "the largest part is frames/gate-1 with 1.0 MiB" in check.too_little(needs(PLAN))
+
+
+def test_processes_that_do_not_fit_beside_the_shared_memory_are_told() -> None:
+    told = check.too_little_memory(Forecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
+    assert told.startswith("too little memory: about 3.0 GiB of processes and 1.0 GiB of shared memory are needed, 2.0")
+    assert "the largest part is decode with 3.0 GiB" in told
 
 
 def sinks_plan(*paths: Path | str, bind: str = "tcp://127.0.0.1:0", **settings: Any) -> RunPlan:
