@@ -18,6 +18,7 @@ from stages.messages import Begin, CameraChanged, Goodbye, LinkChanged, Ready, S
 LOG = logging.getLogger("campipe.decode")
 BEGIN_TIMEOUT_MS = 30_000
 TELL_EVERY_NS = 30_000_000_000
+CHORES_EVERY_NS = 50_000_000
 
 
 class Behind:
@@ -75,22 +76,29 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
     heap.keep_in_one()
     poller = zmq.Poller()
     poller.register(channel.socket, zmq.POLLIN)
-    if stage.wake_fd >= 0:
+    alone = stage.wake_fd < 0  # nothing but a message or the clock gives it something to do
+    if not alone:
         poller.register(stage.wake_fd, zmq.POLLIN)
     try:
         for message in stage.open():
             channel.send(message)
         channel.send(Ready(work.ring.slots, {}))
+        chores_ns = 0
         while not stage.done:
             wait_ns = stage.wait_ns()
             now_ns = time.monotonic_ns()
-            meter.report(now_ns)
-            heap.tidy(now_ns)
-            behind.look(stage.skipped, now_ns)
-            if wait_ns != 0:
-                due_ms = meter.due_ms(now_ns)
-                poller.poll(due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000)))
-            control = channel.receive(0)
+            if now_ns >= chores_ns:
+                chores_ns = now_ns + CHORES_EVERY_NS
+                meter.report(now_ns)
+                heap.tidy(now_ns)
+                behind.look(stage.skipped, now_ns)
+            if wait_ns is None and alone:
+                control = channel.wait()
+            else:
+                if wait_ns != 0:
+                    due_ms = meter.due_ms(now_ns)
+                    poller.poll(due_ms if wait_ns is None else min(due_ms, -(-wait_ns // 1_000_000)))
+                control = channel.receive(0)
             while control is not None:
                 match control:
                     case SlotsFreed():

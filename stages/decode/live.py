@@ -185,6 +185,7 @@ class LiveDecode:
         for reader in self._readers():
             reader.leave()
             reader.join(CLOSE_S)
+        self._slots.close()
         self._wake_up.close()
 
     @property

@@ -53,30 +53,41 @@ class PlaneShrinker:
         self._channels: Literal["rgb", "bgr"] = channels
         self._colours: tuple[int, int, str] | None = None  # that _matrix is for
         self._matrix: NDArray[np.float64] | None = None
+        self._geometry: Geometry | None = None  # that _step is for
+        self._step = 0
         self._shrunk: list[NDArray[np.uint8]] = []
         self._merged: NDArray[np.uint8] = np.empty((0, 0, 3), np.uint8)
 
-    def fits(self, frame: VideoFrame, geometry: Geometry) -> bool:
-        """Whether ``write`` can be asked for this frame; ``geometry`` is for its upright size."""
-        if not _multiple(geometry) or self._matrix_of(frame) is None or quarter_turns(frame):
-            return False
-        return all(plane.line_size >= plane.width for plane in frame.planes)  # upside down in memory they are negative
+    def lines(self, frame: VideoFrame, geometry: Geometry) -> list[NDArray[Any]] | None:
+        """The frame's planes Y, U, V for ``write``: views, (height, width) each. None: it has to go the long way.
 
-    def write(self, frame: VideoFrame, geometry: Geometry, active: Placed) -> None:
-        """Put a frame that ``fits`` into what ``letterbox.place_in`` gave."""
-        g, step, matrix = geometry, _multiple(geometry), self._matrix_of(frame)
-        assert matrix is not None
+        ``geometry`` is for the frame's upright size.
+        """
+        if geometry is not self._geometry:
+            self._geometry, self._step = geometry, _multiple(geometry)
+        if not self._step or self._matrix_of(frame) is None or quarter_turns(frame):
+            return None
+        lines: list[NDArray[Any]] = []
+        for plane in frame.planes:
+            width, stride = plane.width, plane.line_size
+            if stride < width:  # negative: upside down in memory
+                return None
+            lines.append(np.ndarray((plane.height, width), np.uint8, memoryview(plane), 0, (stride, 1)))
+        return lines
+
+    def write(self, lines: list[NDArray[Any]], geometry: Geometry, active: Placed) -> None:
+        """Put what ``lines`` gave, for this geometry, into what ``letterbox.place_in`` gave."""
+        g, step, matrix = geometry, self._step, self._matrix
+        assert step and matrix is not None
         if self._merged.shape[:2] != (g.height, g.width):
             self._shrunk = [np.empty((g.height, g.width), np.uint8) for _ in range(3)]
             self._merged = np.empty((g.height, g.width, 3), np.uint8)
         # Of an odd multiple the one pixel in the middle counts, of an even one the mean of the two around it.
         how = cv2.INTER_NEAREST_EXACT if step % 2 else cv2.INTER_LINEAR
         planes: list[NDArray[Any]] = []
-        for plane, scale, shrunk in zip(frame.planes, (1, 2, 2), self._shrunk, strict=True):
-            shape, strides = (plane.height, plane.width), (plane.line_size, 1)
-            lines: NDArray[np.uint8] = np.ndarray(shape, np.uint8, memoryview(plane), 0, strides)
+        for plane, scale, shrunk in zip(lines, (1, 2, 2), self._shrunk, strict=True):
             x, y, width, height = (n // scale for n in (g.crop_x, g.crop_y, g.crop_width, g.crop_height))
-            crop = lines[y : y + height, x : x + width]
+            crop = plane[y : y + height, x : x + width]
             planes.append(crop if scale == step else cv2.resize(crop, (g.width, g.height), shrunk, interpolation=how))
         cv2.merge(planes, self._merged)
         written = cv2.transform(self._merged, matrix, active)

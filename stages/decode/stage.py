@@ -155,6 +155,7 @@ class Decode:
         """Release the source; may be called twice."""
         self.done = True
         self._ahead = None
+        self._slots.close()
         self._close_source()
 
     def _open_source(self) -> StreamStarted:

@@ -34,9 +34,10 @@ def both_ways(frame: VideoFrame, model: tuple[int, int], roi=None, channels="rgb
     long = np.zeros((model[1], model[0], 3), np.uint8)
     place(PictureConverter(channels).convert(frame), g, 0, long)
     shrinker = PlaneShrinker(channels)
-    assert shrinker.fits(frame, g)
+    lines = shrinker.lines(frame, g)
+    assert lines is not None
     short = np.zeros_like(long)
-    shrinker.write(frame, g, short[g.top : g.top + g.height, g.left : g.left + g.width])
+    shrinker.write(lines, g, short[g.top : g.top + g.height, g.left : g.left + g.width])
     return long.astype(int), short.astype(int)
 
 
@@ -85,7 +86,7 @@ def test_a_part_of_the_picture() -> None:
 def test_everything_else_takes_the_long_way(source, model, roi, pixel_format, space) -> None:
     frame = frame_of(*source, pixel_format)
     frame.colorspace = space
-    assert not PlaneShrinker("rgb").fits(frame, geometry(*source, *model, "center", roi))
+    assert PlaneShrinker("rgb").lines(frame, geometry(*source, *model, "center", roi)) is None
 
 
 def test_an_unknown_space_has_no_matrix() -> None:
