@@ -9,7 +9,9 @@ edges (centres at +0.5), so model = (source - crop) * resized / cropped + pad ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import cv2
@@ -61,21 +63,46 @@ class Geometry:
 
         Worked in float64: a source pixel near 4000 has only 2e-4 of float32's precision left.
         """
-        pad, cropped, resized, low = np.array(
-            (
-                (self.left, self.top) * 2,
-                (self.crop_width, self.crop_height) * 2,
-                (self.width, self.height) * 2,
-                (self.crop_x, self.crop_y) * 2,
-            ),
-            np.float64,
-        )
-        found: NDArray[np.float64] = boxes - pad
-        found *= cropped
-        found /= resized
-        found += low
-        np.clip(found, low, low + cropped, out=found)
-        return found.astype(np.float32)
+        return _inverse(boxes, *_sides(self))
+
+
+def inverse_of_frames(
+    geometries: Sequence[Geometry], counts: Sequence[int], boxes: NDArray[Any]
+) -> NDArray[np.float32]:
+    """``Geometry.inverse`` for boxes of several frames, one frame's after the other's, ``counts`` of each."""
+    first = geometries[0]
+    if all(each is first for each in geometries):
+        return first.inverse(boxes)
+    of_each = np.array([_sides(each) for each in geometries]).repeat(counts, axis=0)
+    return _inverse(boxes, *of_each.transpose(1, 0, 2))
+
+
+@lru_cache(maxsize=1024)
+def _sides(g: Geometry) -> NDArray[np.float64]:
+    """(4, 4), each row for x1 y1 x2 y2: the border, the crop's size, its size in the input, the crop's corner."""
+    sides = (
+        (g.left, g.top) * 2,
+        (g.crop_width, g.crop_height) * 2,
+        (g.width, g.height) * 2,
+        (g.crop_x, g.crop_y) * 2,
+    )
+    return np.array(sides, np.float64)
+
+
+def _inverse(
+    boxes: NDArray[Any],
+    pad: NDArray[np.float64],
+    cropped: NDArray[np.float64],
+    resized: NDArray[np.float64],
+    low: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    found: NDArray[np.float64] = boxes - pad
+    found *= cropped
+    found /= resized
+    found += low
+    np.maximum(found, low, out=found)
+    np.minimum(found, low + cropped, out=found)
+    return found.astype(np.float32)
 
 
 def geometry(  # noqa: PLR0917 - two sizes and how: the order is the obvious one

@@ -150,10 +150,14 @@ def free_of_nan(rows: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 
 def passing(
-    scores: NDArray[np.float32], class_ids: NDArray[np.intp], confidence: float, classes: Classes, class_count: int
+    scores: NDArray[np.float32],
+    class_ids: NDArray[np.intp],
+    confidence: float | NDArray[np.float32],
+    classes: Classes,
+    class_count: int,
 ) -> NDArray[np.bool_]:
-    """True where the score exceeds the confidence, is finite, and the class is wanted."""
-    ok = scores > np.float32(confidence)
+    """True where the score exceeds the confidence (one for all or one for each), is finite, and the class is wanted."""
+    ok: NDArray[np.bool_] = scores > (confidence if isinstance(confidence, np.ndarray) else np.float32(confidence))
     ok &= scores < np.float32(np.inf)
     if classes is not None:
         ok &= _wanted(classes, class_count)[class_ids]
@@ -184,15 +188,6 @@ def rows_above(rows: NDArray[Any], columns: slice, confidence: float, classes: C
     first, to look only at rows with a hit, is no faster: it writes a byte per score.)
     """
     return anchors_above(rows[:, columns].T, confidence, classes)
-
-
-def finish_class_rows(
-    rows: NDArray[Any], confidence: float, classes: Classes, top_k: int, class_count: int | None = None
-) -> tuple[Candidates, int]:
-    """Candidates among chosen rows: cx cy w h, then the scores of all classes, then what goes into ``extra``."""
-    end = rows.shape[1] if class_count is None else 4 + class_count
-    extra = rows[:, end:] if end < rows.shape[1] else None
-    return finish_scored(from_centres(rows[:, :4]), rows[:, 4:end], confidence, classes, top_k, extra)
 
 
 def finish_scored(  # noqa: PLR0917 - the order of all functions here, and one more
@@ -229,27 +224,35 @@ def finish(
     extra: NDArray[Any] | None = None,
 ) -> tuple[Candidates, int]:
     """Drop boxes that aren't finite or have no area, cut to ``top_k``; the second value is the number cut."""
-    extended, finite = boxes[:, 2:] > boxes[:, :2], np.isfinite(boxes)
-    finite_extra = None if extra is None else np.isfinite(extra)
-    if not (extended.all() and finite.all() and (finite_extra is None or finite_extra.all())):
-        ok: NDArray[np.bool_] = np.asarray(extended.all(axis=1) & finite.all(axis=1))
-        if finite_extra is not None:
-            ok &= finite_extra.all(axis=1)
-        boxes, scores, class_ids, rotated, extra = _chosen(ok, boxes, scores, class_ids, rotated, extra)
+    ok = sound(boxes, extra)
+    if ok is not None:
+        boxes, scores, class_ids, rotated, extra = selected(ok, boxes, scores, class_ids, rotated, extra)
     cut = max(len(scores) - top_k, 0)
     if cut:
-        boxes, scores, class_ids, rotated, extra = _chosen(
-            _best(scores, top_k), boxes, scores, class_ids, rotated, extra
-        )
+        best = best_of(scores, top_k)
+        boxes, scores, class_ids, rotated, extra = selected(best, boxes, scores, class_ids, rotated, extra)
     copied = None if extra is None else extra.astype(np.float32)
     return Candidates(boxes, scores, class_ids.astype(np.int32), rotated, copied), cut
 
 
-def _chosen(which: NDArray[Any], *arrays: Any) -> tuple[Any, ...]:
+def sound(boxes: NDArray[np.float32], extra: NDArray[Any] | None) -> NDArray[np.bool_] | None:
+    """True (n,) for boxes that are finite and have an area, and whose ``extra`` is finite; None when all are."""
+    extended, finite = boxes[:, 2:] > boxes[:, :2], np.isfinite(boxes)
+    finite_extra = None if extra is None else np.isfinite(extra)
+    if extended.all() and finite.all() and (finite_extra is None or finite_extra.all()):
+        return None
+    ok: NDArray[np.bool_] = np.asarray(extended.all(axis=1) & finite.all(axis=1))
+    if finite_extra is not None:
+        ok &= finite_extra.all(axis=1)
+    return ok
+
+
+def selected(which: NDArray[Any], *arrays: Any) -> tuple[Any, ...]:
+    """Of each array that isn't None the part that ``which`` (a mask or indices) says."""
     return tuple(None if each is None else each[which] for each in arrays)
 
 
-def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+def best_of(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     """Indices, ascending, of the ``count`` highest scores; of equal ones those with the lower index. Linear time."""
     if count <= 0:
         return np.empty(0, np.intp)

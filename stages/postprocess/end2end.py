@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from stages.errors import BadItem, UserError
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, above, finish, passing
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, above
 from stages.postprocess.head import shape_text, single_output
 
 
-class EndToEnd:
+class EndToEnd(ByAnchors):
     """One output (N, 6): x1 y1 x2 y2 in input pixels, score, class id. See Head."""
 
     suppresses = False
@@ -38,18 +39,17 @@ class EndToEnd:
         if not model.labels:
             raise UserError(f"model {model.name}: no labels are given; list one label per class, in the model's order")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head. Raises BadItem for a class that is no whole number or has no label."""
-        raw = outputs[0]
-        rows = raw.take(above(raw[:, 4], confidence), axis=0).astype(np.float32)
-        rows = rows[np.isfinite(rows).all(axis=1)]
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        del classes  # no other class of a row could be meant
+        return above(outputs[0][:, 4], confidence)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors. Raises BadItem for a class that is no whole number or has no label."""
+        rows = picked.rows(outputs[0]).astype(np.float32)
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            rows[~finite] = 0  # a score of 0 passes nowhere
         numbers = rows[:, 5]
         right = (numbers >= 0) & (numbers < self.classes) & (numbers == np.floor(numbers))
         if not right.all():
@@ -59,5 +59,5 @@ class EndToEnd:
                 f"class {number:g} is none of the {self.classes} labels; are the model's layout and labels right?",
             )
         scores, ids = rows[:, 4], numbers.astype(np.intp)
-        ok = passing(scores, ids, confidence, classes, self.classes)
-        return finish(rows[ok, :4], scores[ok], ids[ok], top_k)
+        ok = picked.passing(scores, ids, self.classes)
+        return picked.finish(rows[:, :4], scores, ids, ok, top_k)

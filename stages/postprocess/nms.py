@@ -1,4 +1,4 @@
-"""Owns greedy non-maximum suppression of one frame. Does not own candidates, top-k or the cut to max_objects.
+"""Owns greedy non-maximum suppression within frames. Does not own candidates, top-k or the cut to max_objects.
 
 Exactly defined, so that any correct implementation keeps the same set:
 
@@ -18,14 +18,18 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.postprocess.nms_sweep import Sweep, best_first, of_groups, starts_of
+
 Overlaps: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]
 
 BLOCK: Final = 64  # boxes compared all with all at a time; 32 and 128 take longer for 160 and for 1000 boxes
 
+PAIRS_OF_A_BOX: Final = 64  # with more pairs that share x than this for each box of a frame, blocks take less time
+PAIRS: Final = 1 << 17  # of all frames together: what is worked on at once stays small
+
 _LATER: Final = np.triu(np.ones((BLOCK, BLOCK), np.bool_), 1)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # an area that overflows gives a union of inf or NaN: suppresses nothing
 def suppress(
     boxes: NDArray[np.float32],
     scores: NDArray[np.float32],
@@ -36,17 +40,68 @@ def suppress(
     """Indices of the boxes that are kept, best first.
 
     ``boxes`` float32 (n, 4) x1 y1 x2 y2 with x1 <= x2 and y1 <= y2, ``scores`` float32 (n,) without NaN, ``class_ids``
-    (n,) integers; ``iou`` in 0..1. Time grows with n times the number kept, at worst n².
+    (n,) integers; ``iou`` in 0..1. Time grows with the pairs that share some x, where they are many with n times the
+    number kept, at worst n².
     """
-    order: NDArray[np.intp] = np.argsort(-scores, kind="stable")
+    return suppress_frames(boxes, scores, None if class_agnostic else class_ids, [len(scores)], [iou])[0]
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an area that overflows gives a union of inf or NaN: suppresses nothing
+def suppress_frames(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    ids: NDArray[Any] | None,
+    counts: Sequence[int],
+    ious: Sequence[float],
+) -> tuple[NDArray[np.intp], list[int]]:
+    """``suppress`` for frames whose boxes lie one after the other, ``counts`` of each: never across frames.
+
+    ``ids`` as ``class_ids``, None: all boxes of a frame suppress each other; ``ious`` one for each frame. Gives indices
+    of the boxes that are kept, frame by frame and best first, and how many of each frame.
+    """
+    frames = None if len(counts) == 1 else np.arange(len(counts)).repeat(counts)
+    order = best_first(scores, frames)
     if len(order) <= 1:
-        return order
-    limit = np.float32(iou)
+        return order, list(counts)
+    groups = of_groups(frames, ids, len(counts))
+    sweep = Sweep(boxes.take(order, axis=0), None if groups is None else groups.take(order))
+    if sweep.pairs > (PAIRS_OF_A_BOX * len(order) if frames is None else PAIRS):
+        if frames is not None:
+            return _one_by_one(boxes, scores, ids, counts, ious)
+        kept = _dense(boxes, order, ids, np.float32(ious[0]))
+        return kept, [len(kept)]
+    same = min(ious) == max(ious)
+    alive = sweep.kept(np.float32(ious[0]) if same else np.array(ious, np.float32).repeat(counts))
+    if frames is None:
+        kept = order.compress(alive)
+        return kept, [len(kept)]
+    return order.compress(alive), np.bincount(frames.compress(alive), minlength=len(counts)).tolist()
+
+
+def _one_by_one(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    ids: NDArray[Any] | None,
+    counts: Sequence[int],
+    ious: Sequence[float],
+) -> tuple[NDArray[np.intp], list[int]]:
+    kept = []
+    for start, count, iou in zip(starts_of(counts), counts, ious, strict=False):
+        part = slice(start, start + count)
+        of_one, _ = suppress_frames(boxes[part], scores[part], None if ids is None else ids[part], [count], [iou])
+        kept.append(of_one + start)
+    return np.concatenate(kept), [len(each) for each in kept]
+
+
+def _dense(
+    boxes: NDArray[np.float32], order: NDArray[np.intp], ids: NDArray[Any] | None, iou: np.float32
+) -> NDArray[np.intp]:
+    """Where most boxes may overlap most: those that are kept against all others, a block at a time."""
     table = np.empty((5, len(order)), np.float32)  # x1 y1 x2 y2 area, best first
     table[:4] = boxes[order].T
     np.multiply(table[2] - table[0], table[3] - table[1], out=table[4])
-    ids = None if class_agnostic or (class_ids == class_ids[0]).all() else class_ids[order]
-    return greedy(order, table, ids, lambda first, second: _overlaps(first, second, limit))
+    ordered = None if ids is None or (ids == ids[0]).all() else ids[order]
+    return greedy(order, table, ordered, lambda first, second: _overlaps(first, second, iou))
 
 
 def greedy(

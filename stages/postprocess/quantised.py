@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stages.errors import UserError
 from stages.letterbox import Geometry
 from stages.model import CODE_TYPES, ModelSpec, TensorSpec
+from stages.postprocess.batched import BatchedHead, Found, Wanted, one_by_one
 from stages.postprocess.candidates import TOP_K, Candidates, Classes
 from stages.postprocess.codes import Codes
 from stages.postprocess.head import DetailedHead, Details, Head
@@ -105,6 +106,15 @@ class CodedHead:
     ) -> tuple[Candidates, int]:
         """See Head. ``outputs`` have the types of the model, uint8 and int8 among them."""
         return self._head.candidates(self._readable(outputs), confidence, classes, top_k)
+
+    def candidates_of_frames(
+        self, outputs: Sequence[NDArray[Any]], wanted: Sequence[Wanted], top_k: int = TOP_K
+    ) -> Found:
+        """See BatchedHead."""
+        readable = self._readable(outputs)
+        if isinstance(self._head, BatchedHead):
+            return self._head.candidates_of_frames(readable, wanted, top_k)
+        return one_by_one(self._head, readable, wanted, top_k)
 
     def _readable(self, outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         # a stand-in for an array: it has what heads use of one

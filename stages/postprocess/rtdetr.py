@@ -18,21 +18,13 @@ from numpy.typing import NDArray
 
 from stages.errors import UserError
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    finish,
-    finish_scored,
-    from_centres,
-    passing,
-    rows_above,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, from_centres, rows_above
 from stages.postprocess.head import boxes_and_scores, check_classes, single_output
 from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of
 
 
-class RtDetr:
+class RtDetr(ByAnchors):
     """One output (Q, 4 + C) or two, (Q, 4) and (Q, C): cx cy w h in 0..1, class scores or logits. See Head."""
 
     suppresses = False
@@ -58,30 +50,23 @@ class RtDetr:
                 "probabilities; write `scores: logits` or `scores: probabilities` under `head`"
             )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        if self.places is None:
-            boxes, class_scores = outputs[0][:, :4], outputs[0][:, 4:]
-        else:
-            boxes, class_scores = (outputs[place] for place in self.places)
-        if not self.logits:
-            chosen = rows_above(class_scores, slice(0, None), confidence, classes)
-            return finish_scored(
-                self._corners(boxes, chosen), class_scores.take(chosen, axis=0), confidence, classes, top_k
-            )
-        chosen = np.flatnonzero(above_floor(class_scores, floor_of(confidence)).any(axis=1))
-        rows = class_scores.take(chosen, axis=0)
-        ids, scores = best_class_of_logits(rows)
-        ok = passing(scores, ids, confidence, classes, rows.shape[1])
-        return finish(self._corners(boxes, chosen[ok]), scores[ok], ids[ok], top_k)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        scores = outputs[0][:, 4:] if self.places is None else outputs[self.places[1]]
+        if self.logits:
+            return np.flatnonzero(above_floor(scores, floor_of(confidence)).any(axis=1))
+        return rows_above(scores, slice(0, None), confidence, classes)
 
-    def _corners(self, boxes: NDArray[Any], chosen: NDArray[np.intp]) -> NDArray[np.float32]:
-        """x1 y1 x2 y2 in pixels of the input."""
-        return from_centres(boxes.take(chosen, axis=0).astype(np.float32) * self.size)
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        if self.places is None:
+            rows = picked.rows(outputs[0])
+            boxes, class_scores = rows[:, :4], rows[:, 4:]
+        else:
+            boxes, class_scores = (picked.rows(outputs[place]) for place in self.places)
+        corners = from_centres(boxes.astype(np.float32) * self.size)
+        if not self.logits:
+            return picked.finish_scored(corners, class_scores, top_k)
+        ids, scores = best_class_of_logits(class_scores)
+        ok = picked.passing(scores, ids, class_scores.shape[1])
+        return picked.finish(corners, scores, ids, ok, top_k)

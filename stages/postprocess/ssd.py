@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish_class_rows, rows_above
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, rows_above
 from stages.postprocess.head import check_classes, single_output
 
 
-class Ssd:
+class Ssd(ByAnchors):
     """One output (A, 4 + C): cx cy w h in input pixels, then class scores. See Head."""
 
     suppresses = True
@@ -33,15 +34,10 @@ class Ssd:
         tensor = single_output(model, "ssd", 2)
         check_classes(model, "ssd", tensor.shape[1] - 4, "rows less 4 for the box")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        raw = outputs[0]
-        anchors = rows_above(raw, slice(4, None), confidence, classes)
-        return finish_class_rows(raw.take(anchors, axis=0), confidence, classes, top_k)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return rows_above(outputs[0], slice(4, None), confidence, classes)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        return picked.finish_class_rows(picked.rows(outputs[0]), top_k)

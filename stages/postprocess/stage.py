@@ -1,7 +1,8 @@
 """Owns the step from raw outputs in a slot to objects in source pixels. Does not own layouts, NMS or the geometry.
 
-A frame that fails does so alone, as ``ItemFailed``; a task always gets its ``PostDone``. Nothing of a slot is kept: the
-heads copy what they select, and the slot's generation is checked after that copy.
+All frames of a task are worked on together. A frame that fails does so alone, as ``ItemFailed``; a task always gets its
+``PostDone``. Nothing of a slot is kept: the heads copy what they select, and the slot's generation is checked after
+that copy.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from stages.frames import SlotRing
 from stages.letterbox import Geometry, geometry
 from stages.messages import ItemFailed, Objects, PostDone, PostItem, PostTask
 from stages.model import ModelSpec, output_views
-from stages.postprocess.candidates import TOP_K, Candidates
+from stages.postprocess.batched import ReadsFrames, Wanted, batched
+from stages.postprocess.candidates import TOP_K
 from stages.postprocess.head import DetailedHead, Head
-from stages.postprocess.nms import group_ids, suppress
-from stages.postprocess.nms_rotated import suppress_rotated
+from stages.postprocess.nms import group_ids
+from stages.postprocess.nms_sweep import starts_of
 from stages.postprocess.registry import head_for
+from stages.postprocess.together import Frame, kept_of, packed
 from stages.stage import MonotonicClock
 
 SETTINGS_KEPT: Final = 64  # descriptions of one camera; far more than can be under way at once
-HIGHEST_SCORE: Final = 1.05  # float16 sigmoids reach 1.007; what is above this isn't a probability
 
 _NUMERIC: Final = (
     ArithmeticError,
@@ -37,10 +39,10 @@ _NUMERIC: Final = (
 )  # what odd numbers or shapes can make of a frame
 
 
-def _failure(item: PostItem, error: Exception) -> ItemFailed:
+def _failure(index: int, error: Exception) -> ItemFailed:
     if isinstance(error, BadItem):
-        return ItemFailed(item.index, error.cause, error.detail)
-    return ItemFailed(item.index, "post_failed", f"{type(error).__name__}: {error}")
+        return ItemFailed(index, error.cause, error.detail)
+    return ItemFailed(index, "post_failed", f"{type(error).__name__}: {error}")
 
 
 class Postprocess:
@@ -68,6 +70,7 @@ class Postprocess:
         self._max_batch = max_batch
         self._clock_ns = clock_ns
         self._heads: dict[str, Head] = {}
+        self._batched: dict[str, ReadsFrames] = {}
         self._detailed: dict[
             str, DetailedHead
         ] = {}  # those of them that give more than boxes; asked per frame, so kept
@@ -89,6 +92,7 @@ class Postprocess:
         if problems:
             raise UserError.of(problems)
         self._heads = heads
+        self._batched = {name: batched(head) for name, head in heads.items()}
         self._detailed = {name: head for name, head in heads.items() if isinstance(head, DetailedHead)}
 
     def add_camera(self, camera: CameraSpec, settings: int = 0) -> None:
@@ -112,18 +116,7 @@ class Postprocess:
     def step(self, message: PostTask) -> list[PostDone]:
         """The objects of one task, and the frames of it that failed. Never raises for what a slot or a frame holds."""
         started_at_ns = self._clock_ns()
-        objects: list[Objects] = []
-        failed: list[ItemFailed] = []
-        try:
-            views = self._views(message)
-        except (BadItem, *_NUMERIC) as error:
-            failed = [_failure(item, error) for item in message.items]
-        else:
-            for item in message.items:
-                try:
-                    objects.append(self._objects(message, item, views))
-                except (BadItem, *_NUMERIC) as error:
-                    failed.append(_failure(item, error))
+        objects, failed = self._post(message)
         return [PostDone(message.task_id, objects, failed, started_at_ns, self._clock_ns())]
 
     def flush(self) -> list[PostDone]:
@@ -133,6 +126,7 @@ class Postprocess:
     def close(self) -> None:
         """Forget everything of models and cameras; the rings belong to whoever made them."""
         self._heads = {}
+        self._batched = {}
         self._detailed = {}
         self._geometries = {}
         self._groups = {}
@@ -178,67 +172,78 @@ class Postprocess:
         max_batch = self._max_batch[task.model]
         return output_views(model, ring.read(task.output_slot, task.generation), max_batch, max_batch)
 
-    def _objects(self, task: PostTask, item: PostItem, views: list[NDArray[Any]]) -> Objects:
+    def _post(self, task: PostTask) -> tuple[list[Objects], list[ItemFailed]]:
+        try:
+            views = self._views(task)
+        except (BadItem, *_NUMERIC) as error:
+            return [], [_failure(item.index, error) for item in task.items]
+        failed: dict[int, ItemFailed] = {}  # by the place in the task
+        frames: dict[int, Frame] = {}
+        for place, item in enumerate(task.items):
+            try:
+                frames[place] = self._frame(task.model, item, len(views[0]))
+            except (BadItem, *_NUMERIC) as error:
+                failed[place] = _failure(item.index, error)
+        objects: list[Objects] = []
+        try:
+            objects = self._objects(task, list(frames.values()), views)
+        except (BadItem, *_NUMERIC):  # one of them is odd: each alone, so that it fails alone
+            for place, frame in frames.items():
+                try:
+                    objects += self._objects(task, [frame], views)
+                except (BadItem, *_NUMERIC) as error:
+                    failed[place] = _failure(frame.row, error)
+        return objects, [failed[place] for place in sorted(failed)]
+
+    def _frame(self, model_name: str, item: PostItem, rows: int) -> Frame:
         camera = self._cameras.get(item.camera, {}).get(item.settings)
         if camera is None:
             known = item.camera in self._cameras
             what = f"camera {item.camera!r} isn't known to this worker"
             raise BadItem("post_failed", f"settings {item.settings} of {what}" if known else what)
-        if not 0 <= item.index < len(views[0]):
-            raise BadItem("post_failed", f"row {item.index} of a slot laid out for {len(views[0])}")
+        if not 0 <= item.index < rows:
+            raise BadItem("post_failed", f"row {item.index} of a slot laid out for {rows}")
+        groups = self._group_ids(camera, item.settings) if camera.nms_groups else None
+        return Frame(item.index, camera, self._geometry(camera, model_name, item), groups)
+
+    def _objects(self, task: PostTask, frames: Sequence[Frame], views: list[NDArray[Any]]) -> list[Objects]:
+        """Of each frame, in their order. Raises when any of them fails."""
+        if not frames:
+            return []
         head = self._heads[task.model]
-        rows = [view[item.index] for view in views]
+        wanted = [Wanted(frame.row, frame.camera.confidence, frame.camera.classes) for frame in frames]
         try:
-            found, cut_before = head.candidates(rows, camera.confidence, camera.classes, TOP_K)
+            found = self._batched[task.model](views, wanted, TOP_K)
         except (BadItem, *_NUMERIC):
             self._check(task)  # numbers that make no sense because they are of two pictures are stale, not wrong
             raise
         self._check(task)
-
-        best_first = self._suppressed(camera, item.settings, head, found)
-        scores = found.scores[best_first]
-        if len(scores) and scores[0] > HIGHEST_SCORE:
-            raise BadItem(
-                "post_failed", f"score {scores[0]:.3g} is no probability; is the layout of model {task.model} right?"
-            )
-        lies = self._geometry(camera, task.model, item)
-        boxes = lies.inverse(found.boxes[best_first])
-        # nothing is left, after clipping, of a box that lies in the padding
-        visible = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
-        if not visible.all():
-            boxes, scores, best_first = boxes[visible], scores[visible], best_first[visible]
-        keep = slice(camera.max_objects)
-        kept = best_first[keep]
-        objects = Objects(
-            item.index,
-            np.ascontiguousarray(boxes[keep], "<f4").tobytes(),
-            np.minimum(scores[keep], 1).astype("<f4").tobytes(),
-            found.class_ids[kept].astype("<i4").tobytes(),
-            cut_before,
-            max(len(scores) - camera.max_objects, 0),
-        )
+        kept = kept_of(found, frames, head.suppresses, task.model)
+        objects = packed(found, kept, frames)
         detailed = self._detailed.get(task.model)
-        if detailed is None or not len(kept):
+        if detailed is None:
             return objects
-        details = detailed.details(rows, found, kept, boxes[keep], lies)
-        self._check(task)  # masks are made of the outputs, which must still be this frame's
-        return msgspec.structs.replace(
-            objects,
-            keypoints=b"" if details.keypoints is None else details.keypoints.astype("<f4").tobytes(),
-            corners=b"" if details.corners is None else details.corners.astype("<f4").tobytes(),
-            masks=list(details.masks),
-        )
-
-    def _suppressed(self, camera: CameraSpec, settings: int, head: Head, found: Candidates) -> NDArray[np.intp]:
-        """Which candidates are kept, best first."""
-        if not head.suppresses:
-            return np.argsort(-found.scores, kind="stable")
-        ids: NDArray[Any] = found.class_ids
-        if camera.nms_groups:
-            ids = self._group_ids(camera, settings)[ids]
-        if found.rotated is not None:
-            return suppress_rotated(found.rotated, found.scores, ids, camera.iou, camera.class_agnostic)
-        return suppress(found.boxes, found.scores, ids, camera.iou, camera.class_agnostic)
+        starts, kept_starts = starts_of(found.counts), starts_of(kept.counts)
+        for place, frame in enumerate(frames):
+            start, kept_start = starts[place], kept_starts[place]
+            part = slice(kept_start, kept_start + min(kept.counts[place], frame.camera.max_objects))
+            if part.start == part.stop:
+                continue
+            details = detailed.details(
+                [view[frame.row] for view in views],
+                found.of(start, starts[place + 1]),
+                kept.places[part] - start,
+                kept.boxes[part],
+                frame.geometry,
+            )
+            objects[place] = msgspec.structs.replace(
+                objects[place],
+                keypoints=b"" if details.keypoints is None else details.keypoints.astype("<f4").tobytes(),
+                corners=b"" if details.corners is None else details.corners.astype("<f4").tobytes(),
+                masks=list(details.masks),
+            )
+        self._check(task)  # masks are made of the outputs, which must still be these frames'
+        return objects
 
     def _group_ids(self, camera: CameraSpec, settings: int) -> NDArray[np.int32]:
         kept = self._groups.get(camera.name)

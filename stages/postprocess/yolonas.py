@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish_scored, rows_above
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, rows_above
 from stages.postprocess.head import boxes_and_scores
 
 
-class YoloNas:
+class YoloNas(ByAnchors):
     """Two outputs in any order: (A, 4) x1 y1 x2 y2 in input pixels, (A, C) class scores. See Head."""
 
     suppresses = True
@@ -31,16 +32,11 @@ class YoloNas:
         """See Head."""
         boxes_and_scores(model, "yolonas")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        boxes, scores = (outputs[place] for place in self.places)
-        anchors = rows_above(scores, slice(0, None), confidence, classes)
-        chosen = boxes.take(anchors, axis=0).astype(np.float32)
-        return finish_scored(chosen, scores.take(anchors, axis=0), confidence, classes, top_k)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return rows_above(outputs[self.places[1]], slice(0, None), confidence, classes)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        boxes, scores = (picked.rows(outputs[place]) for place in self.places)
+        return picked.finish_scored(boxes.astype(np.float32), scores, top_k)

@@ -16,37 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    above,
-    best_class,
-    finish,
-    free_of_nan,
-    from_centres,
-    passing,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, above, best_class, free_of_nan, from_centres
 from stages.postprocess.head import check_classes, single_output
 
 
-def objects_of_rows(
-    raw: NDArray[Any], confidence: float, classes: Classes
-) -> tuple[NDArray[np.intp], NDArray[Any], NDArray[np.float32], NDArray[np.intp]]:
-    """Anchors of (A, 5 + C) that pass: their indices, box columns, scores (objectness times best class), class ids."""
-    anchors = above(raw[:, 4], confidence)
-    rows = raw.take(anchors, axis=0)
+def scored_rows(
+    rows: NDArray[Any], picked: Picked
+) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.intp], NDArray[np.bool_]]:
+    """Of rows (n, 5 + C): box columns, scores (objectness times best class), class ids, and which of them pass."""
     class_scores = rows[:, 5:]
     ids = best_class(class_scores)
-    scores = rows[:, 4].astype(np.float32) * class_scores[np.arange(len(ids)), ids].astype(np.float32)
-    ok = passing(scores, ids, confidence, classes, class_scores.shape[1])
-    sound = free_of_nan(rows[:, 4:])
-    if sound is not None:
-        ok &= sound
-    return anchors[ok], rows[:, :4][ok], scores[ok], ids[ok]
+    scores = rows[:, 4].astype(np.float32)
+    scores *= class_scores[np.arange(len(ids)), ids]
+    ok = picked.passing(scores, ids, class_scores.shape[1])
+    free = free_of_nan(rows[:, 4:])
+    if free is not None:
+        ok &= free
+    return rows[:, :4], scores, ids, ok
 
 
-class YoloV5:
+class YoloV5(ByAnchors):
     """One output (A, 5 + C): cx cy w h in input pixels, objectness, class scores. See Head."""
 
     suppresses = True
@@ -59,14 +49,12 @@ class YoloV5:
         tensor = single_output(model, "yolov5", 2)
         check_classes(model, "yolov5", tensor.shape[1] - 5, "rows less 4 for the box and 1 for objectness")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        _, boxes, scores, ids = objects_of_rows(outputs[0], confidence, classes)
-        return finish(from_centres(boxes), scores, ids, top_k)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        del classes  # the objectness is looked at first
+        return above(outputs[0][:, 4], confidence)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        boxes, scores, ids, ok = scored_rows(picked.rows(outputs[0]), picked)
+        return picked.finish(from_centres(boxes), scores, ids, ok, top_k)

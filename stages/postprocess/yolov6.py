@@ -17,20 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    best_class,
-    finish,
-    from_centres,
-    passing,
-    rows_above,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, best_class, free_of_nan, from_centres, rows_above
 from stages.postprocess.head import check_classes, single_output
 
 
-class YoloV6:
+class YoloV6(ByAnchors):
     """One output (A, 5 + C): cx cy w h in input pixels, objectness, class scores. See Head."""
 
     suppresses = True
@@ -43,23 +35,23 @@ class YoloV6:
         tensor = single_output(model, "yolov6", 2)
         check_classes(model, "yolov6", tensor.shape[1] - 5, "rows less 4 for the box and 1 for objectness")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        raw = outputs[0]
-        rows = raw.take(rows_above(raw, slice(5, None), confidence, classes), axis=0)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return rows_above(outputs[0], slice(5, None), confidence, classes)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        rows = picked.rows(outputs[0])
         class_scores = rows[:, 5:]
         ids = best_class(class_scores)
         best = class_scores[np.arange(len(ids)), ids].astype(np.float32)
         objectness = rows[:, 4].astype(np.float32)
         scores = objectness * best
-        ok = passing(scores, ids, confidence, classes, class_scores.shape[1])
-        ok &= (objectness > np.float32(confidence)) & (best > np.float32(confidence))
-        ok &= ~np.isnan(rows[:, 4:]).any(axis=1)
-        return finish(from_centres(rows[ok, :4]), scores[ok], ids[ok], top_k)
+        ok = picked.passing(scores, ids, class_scores.shape[1])
+        confidence = picked.confidence
+        ok &= objectness > confidence
+        ok &= best > confidence
+        free = free_of_nan(rows[:, 4:])
+        if free is not None:
+            ok &= free
+        return picked.finish(from_centres(rows[:, :4]), scores, ids, ok, top_k)

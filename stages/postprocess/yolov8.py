@@ -20,14 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    anchors_above,
-    finish_class_rows,
-    rows_above,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, anchors_above, rows_above
 from stages.postprocess.head import check_classes, single_output
 
 
@@ -36,15 +30,15 @@ def channels_first(shape: Sequence[int], numbers: int) -> bool:
     return shape[0] == numbers or shape[1] != numbers
 
 
-def chosen_rows(raw: NDArray[Any], confidence: float, classes: Classes, class_count: int, first: bool) -> NDArray[Any]:
-    """Rows (n, numbers) of the anchors that may pass, of an output of either orientation."""
-    if first:
-        anchors = anchors_above(raw[4 : 4 + class_count], confidence, classes)
-        return np.ascontiguousarray(raw.take(anchors, axis=1, mode="clip").T)  # clip: half the time of checking indices
-    return raw.take(rows_above(raw, slice(4, 4 + class_count), confidence, classes), axis=0)
+def chosen_anchors(
+    raw: NDArray[Any], confidence: float, classes: Classes, class_count: int, first: bool
+) -> NDArray[np.intp]:
+    """The anchors that may pass, of an output of either orientation."""
+    scores = slice(4, 4 + class_count)
+    return anchors_above(raw[scores], confidence, classes) if first else rows_above(raw, scores, confidence, classes)
 
 
-class YoloV8:
+class YoloV8(ByAnchors):
     """One output (4 + C, A), rows cx cy w h in input pixels, then a row per class; or its transpose. See Head."""
 
     suppresses = True
@@ -63,17 +57,14 @@ class YoloV8:
         else:
             check_classes(model, self.layout, tensor.shape[1] - 4, "rows less 4 for the box")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        rows = chosen_rows(outputs[0], confidence, classes, self.classes, self.first)
-        return finish_class_rows(rows, confidence, classes, top_k)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return chosen_anchors(outputs[0], confidence, classes, self.classes, self.first)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        rows = picked.columns(outputs[0]) if self.first else picked.rows(outputs[0])
+        return picked.finish_class_rows(rows, top_k)
 
 
 class YoloV8Rows(YoloV8):

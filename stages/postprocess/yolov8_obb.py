@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from stages.letterbox import Geometry
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, best_class, finish, passing
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Candidates, Classes, best_class
 from stages.postprocess.head import Details, check_classes, single_output
-from stages.postprocess.yolov8 import channels_first, chosen_rows
+from stages.postprocess.yolov8 import channels_first, chosen_anchors
 
 
 def corners_of(rotated: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -35,7 +36,7 @@ def corners_of(rotated: NDArray[np.float32]) -> NDArray[np.float32]:
     )
 
 
-class YoloV8Obb:
+class YoloV8Obb(ByAnchors):
     """One output (4 + C + 1, A) or its transpose: cx cy w h, class scores, angle. See Head."""
 
     suppresses = True
@@ -51,27 +52,23 @@ class YoloV8Obb:
         numbers = tensor.shape[0 if self.first else 1]
         check_classes(model, "yolov8_obb", numbers - 5, "numbers less 4 for the box and 1 for its angle")
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        rows = chosen_rows(outputs[0], confidence, classes, self.classes, self.first)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return chosen_anchors(outputs[0], confidence, classes, self.classes, self.first)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        rows = picked.columns(outputs[0]) if self.first else picked.rows(outputs[0])
         class_scores = rows[:, 4:-1]
         ids = best_class(class_scores)
         scores = class_scores[np.arange(len(ids)), ids].astype(np.float32)
         rotated = np.concatenate((rows[:, :4], rows[:, -1:]), axis=1).astype(np.float32)
-        ok = passing(scores, ids, confidence, classes, self.classes)
+        ok = picked.passing(scores, ids, self.classes)
         ok &= ~np.isnan(class_scores).any(axis=1)
         ok &= (rotated[:, 2:4] > 0).all(axis=1)
-        rotated = rotated[ok]
         corners = corners_of(rotated)
         boxes = np.concatenate((corners.min(axis=1), corners.max(axis=1)), axis=1)
-        return finish(boxes, scores[ok], ids[ok], top_k, rotated=rotated)
+        return picked.finish(boxes, scores, ids, ok, top_k, rotated=rotated)
 
     def details(
         self,

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from stages.errors import UserError
 from stages.letterbox import Geometry
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish_class_rows
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Candidates, Classes
 from stages.postprocess.head import Details, shape_text, single_output
-from stages.postprocess.yolov8 import chosen_rows
+from stages.postprocess.yolov8 import chosen_anchors
 
 
-class YoloV8Pose:
+class YoloV8Pose(ByAnchors):
     """One output (4 + C + 3 k, A) or its transpose: cx cy w h, class scores, x y score of each keypoint. See Head."""
 
     suppresses = True
@@ -50,17 +51,14 @@ class YoloV8Pose:
                 "correct the labels or `keypoint_values` under `head`, or give the layout that the model has"
             )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        rows = chosen_rows(outputs[0], confidence, classes, self.classes, self.side == 0)
-        return finish_class_rows(rows, confidence, classes, top_k, self.classes)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return chosen_anchors(outputs[0], confidence, classes, self.classes, self.side == 0)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        rows = picked.columns(outputs[0]) if self.side == 0 else picked.rows(outputs[0])
+        return picked.finish_class_rows(rows, top_k, self.classes)
 
     def details(
         self,

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from stages.errors import UserError
 from stages.letterbox import Geometry
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish_class_rows
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Candidates, Classes
 from stages.postprocess.head import Details, check_classes, float_outputs, shape_text
 from stages.postprocess.masks import mask_of
-from stages.postprocess.yolov8 import channels_first, chosen_rows
+from stages.postprocess.yolov8 import channels_first, chosen_anchors
 
 
-class YoloV8Seg:
+class YoloV8Seg(ByAnchors):
     """Two outputs: (4 + C + m, A) or its transpose, (m, h, w). See Head."""
 
     suppresses = True
@@ -53,17 +54,14 @@ class YoloV8Seg:
             self.rows_place,
         )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        rows = chosen_rows(outputs[self.rows_place], confidence, classes, self.classes, self.first)
-        return finish_class_rows(rows, confidence, classes, top_k, self.classes)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        return chosen_anchors(outputs[self.rows_place], confidence, classes, self.classes, self.first)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        rows = picked.columns(outputs[self.rows_place]) if self.first else picked.rows(outputs[self.rows_place])
+        return picked.finish_class_rows(rows, top_k, self.classes)
 
     @np.errstate(over="ignore", invalid="ignore")  # a sum that is NaN is not above 0
     def details(

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from stages.errors import UserError
 from stages.model import ModelSpec
-from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish, from_centres
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, above, from_centres
 from stages.postprocess.head import check_classes, single_output
-from stages.postprocess.yolov5 import objects_of_rows
+from stages.postprocess.yolov5 import scored_rows
 
 STRIDES: Final = (8, 16, 32)
 
@@ -34,7 +35,7 @@ def grid_of(width: int, height: int) -> tuple[NDArray[np.float32], NDArray[np.fl
     return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
 
 
-class Yolox:
+class Yolox(ByAnchors):
     """One output (A, 5 + C): raw x y w h, objectness, class scores. See Head."""
 
     suppresses = True
@@ -54,18 +55,16 @@ class Yolox:
                 "correct the input size, or give the layout that the model has"
             )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        anchors, offsets, scores, ids = objects_of_rows(outputs[0], confidence, classes)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors."""
+        del classes  # the objectness is looked at first
+        return above(outputs[0][:, 4], confidence)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        offsets, scores, ids, ok = scored_rows(picked.rows(outputs[0]), picked)
         box = offsets.astype(np.float32)
-        stride = self.strides[anchors]
-        box[:, :2] = (box[:, :2] + self.cells[anchors]) * stride
+        stride = self.strides[picked.anchors]
+        box[:, :2] = (box[:, :2] + self.cells[picked.anchors]) * stride
         box[:, 2:] = np.exp(box[:, 2:]) * stride
-        return finish(from_centres(box), scores, ids, top_k)
+        return picked.finish(from_centres(box), scores, ids, ok, top_k)

@@ -46,22 +46,48 @@ def check(boxes, scores, class_ids, iou, class_agnostic):
     assert kept.tolist() == naive_suppress(boxes, scores, class_ids, iou, class_agnostic)
 
 
-@pytest.mark.parametrize("block", [3, nms.BLOCK])
+def by(monkeypatch, way):
+    """``sweep`` over pairs that share x, or, as for crowds, blocks of so many boxes."""
+    monkeypatch.setattr(nms, "PAIRS_OF_A_BOX", 10**9 if way == "sweep" else -1)
+    if way != "sweep":
+        monkeypatch.setattr(nms, "BLOCK", way)
+
+
+@pytest.mark.parametrize("way", ["sweep", 3, nms.BLOCK])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_thousand_random_cases_keep_the_same_set(kind, block, monkeypatch):
-    # 8 kinds x 2 block sizes x 640 cases = 10,240; a block of 3 makes small cases cross many block borders
-    monkeypatch.setattr(nms, "BLOCK", block)
-    rng = np.random.default_rng([KINDS.index(kind), block])
-    for _ in range(640):
+def test_ten_thousand_random_cases_keep_the_same_set(kind, way, monkeypatch):
+    # 8 kinds x 3 ways x 430 cases = 10,320; a block of 3 makes small cases cross many block borders
+    by(monkeypatch, way)
+    rng = np.random.default_rng([KINDS.index(kind), 1 if way == "sweep" else way])
+    for _ in range(430):
         case = random_case(rng, int(rng.integers(0, 25)), kind)
         check(*case, float(rng.choice([0, 0.25, 1 / 3, 0.45, 0.5, 0.7, 1])), bool(rng.integers(2)))
 
 
+@pytest.mark.parametrize("way", ["sweep", nms.BLOCK])
 @pytest.mark.parametrize("kind", KINDS)
-def test_cases_of_several_blocks_keep_the_same_set(kind):
+def test_cases_of_several_blocks_keep_the_same_set(kind, way, monkeypatch):
+    by(monkeypatch, way)
     rng = np.random.default_rng(KINDS.index(kind))
     for n in (nms.BLOCK, nms.BLOCK + 1, 2 * nms.BLOCK, 200):
         check(*random_case(rng, n, kind), 0.45, bool(rng.integers(2)))
+
+
+@pytest.mark.parametrize("pairs", [nms.PAIRS, 40])
+def test_frames_never_suppress_each_other_and_each_has_its_own_iou(pairs, monkeypatch):
+    monkeypatch.setattr(nms, "PAIRS", pairs)
+    rng = np.random.default_rng(pairs)
+    for _ in range(200):
+        kinds = rng.choice(KINDS, int(rng.integers(1, 6)))
+        cases = [random_case(rng, int(rng.integers(0, 20)), kind) for kind in kinds]
+        ious = rng.choice([0.3, 0.45, 0.7], len(cases)).tolist()
+        counts = [len(case[1]) for case in cases]
+        together = [np.concatenate(parts) for parts in zip(*cases, strict=True)]
+        kept, of_each = nms.suppress_frames(*together, counts, ious)
+        starts = np.cumsum([0, *counts])
+        wanted = [naive_suppress(*case, iou, False) for case, iou in zip(cases, ious, strict=True)]
+        assert kept.tolist() == [at + start for part, start in zip(wanted, starts, strict=False) for at in part]
+        assert of_each == [len(part) for part in wanted]
 
 
 finite = st.floats(-1e6, 1e6, width=32)
