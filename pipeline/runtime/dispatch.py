@@ -197,7 +197,7 @@ class Dispatcher:
         if self.on_batch is not None:
             self.on_batch(worker, len(batch.frames), message)
         self._deadlines[worker].took(message.finished_at_ns - batch.given_ns)
-        self.schedule.ended(worker, batch, message)
+        computed_ns = self.schedule.ended(worker, batch, message)
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}
         again: list[Frame] = []
@@ -210,7 +210,7 @@ class Dispatcher:
                 again.append(frame)
                 continue
             camera.release_slot(frame)
-            frame.raw = message
+            frame.raw, frame.computed_ns = message, computed_ns
             if index in failed:
                 camera.drop(frame, failed[index].cause, failed[index].detail)
             elif not frame.settled:
@@ -230,9 +230,11 @@ class Dispatcher:
         line.lonely = False
         self._deadlines[worker].took(message.finished_at_ns - task.given_ns)
         frames = dict(task.rows)
+        nms_ns = (message.finished_at_ns - message.started_at_ns) // len(frames)
         for objects in message.objects:
             frame = frames.pop(objects.index, None)
             if frame is not None and not frame.settled:
+                frame.nms_ns = nms_ns
                 self.cameras[frame.camera].found(frame, objects, message.finished_at_ns)
         unanswered = [ItemFailed(index, "post_failed", "no answer for this frame") for index in frames]
         told = {item.index: item for item in [*unanswered, *message.failed]}

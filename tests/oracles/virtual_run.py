@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.timing import work_ns
 from stages.camera import CameraSpec
 from stages.messages import (
     BatchReady,
@@ -112,6 +113,7 @@ class VirtualRun:
     now_ns: int = 1
     runs: list[Run] = field(default_factory=list)
     latencies_ns: dict[tuple[str, int], int] = field(default_factory=dict)  # by camera and seq: from arrival
+    works_ns: list[int] = field(default_factory=list)  # see ``timing.work_ns``, in the order of publication
     detections: dict[str, list[Detections]] = field(default_factory=dict)
     statuses: list[Status] = field(default_factory=list)
 
@@ -189,7 +191,10 @@ class VirtualRun:
                     self._post(worker, message)
         for live in (True, False):
             while (told := dispatcher.peek_outbound(live=live)) is not None:
+                frame = dispatcher.outbound.line(live=live)[0].frame
                 dispatcher.delivered(live=live)
+                if frame is not None:
+                    self.works_ns.append(work_ns(frame))
                 if isinstance(told, Detections):
                     self.detections.setdefault(told.camera, []).append(told)
                     self.latencies_ns[told.camera, told.seq] = self.now_ns - self._came_ns[told.camera, told.seq]

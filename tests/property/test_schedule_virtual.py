@@ -190,3 +190,12 @@ def test_a_device_that_becomes_slower_or_faster_is_learnt_again() -> None:
     run.run()
     check_gaps(run)
     assert len(run.latencies_ns) == 8 * 62
+
+
+def test_of_a_frames_time_its_decoding_its_batch_on_the_device_and_its_part_of_nms_are_work() -> None:
+    """Whether its batch waited behind another or not."""
+    run = VirtualRun(paced(14, 25, 0.4, random.Random(4)), linear()).run()
+    service_ns = linear()
+    expected = [service_ns("", "", one.frames) + run.nms_ns for one in run.runs for _ in range(one.frames)]
+    assert any(one.started_ns > one.uploaded_ns for one in run.runs)
+    assert sorted(run.works_ns) == sorted(expected)
