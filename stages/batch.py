@@ -117,6 +117,10 @@ class Batcher(Generic[F]):
             return pool.waiting
         return sum(len(self._lines[camera].frames) for camera in pool.rotation if self._lines[camera].live)
 
+    def holds(self, camera: str) -> bool:
+        """Whether a frame of this camera waits."""
+        return bool(self._lines[camera].frames)
+
     def drain(self) -> list[F]:
         """Give up everything that waits; the caller accounts for it."""
         frames = [frame for line in self._lines.values() for frame in line.frames]
@@ -135,7 +139,7 @@ class Batcher(Generic[F]):
         waiting = self.waiting(model, live_only=live_only)
         if waiting == 0:
             return None
-        if waiting >= pool.max_batch or not more_can_come or pool.max_wait_ns == 0:
+        if waiting >= pool.max_batch or not more_can_come:
             return 0
         oldest_ns: int | None = None
         for camera in pool.rotation:

@@ -33,6 +33,7 @@ class Outcome:
     occupancy: float
     full: float
     age: Percentiles  # from a frame's stamp to its publication; NaN for recordings without pace
+    added: Percentiles  # of the same, what is left without decoding, the batch on the device, the frame's part of NMS
     stages: dict[str, Percentiles]  # of the same, split
     dropped: dict[str, int]  # by cause, all cameras
     objects: float  # per frame
@@ -71,6 +72,7 @@ def evaluate(
         occupancy=batches.occupancy(runs, max_batch),
         full=batches.full_share(runs, max_batch),
         age=Percentiles.of([each.age_ns / MS for each in kept if each.age_ns]),
+        added=Percentiles.of([(each.age_ns - each.work_ns) / MS for each in kept if each.age_ns and each.work_ns]),
         stages=_stages(kept),
         dropped=_dropped(first.dropped, last.dropped, counted),
         objects=notes.objects / max(notes.frames, 1),

@@ -16,6 +16,8 @@ from pipeline.bench.windows import Windows
 from pipeline.observe.processes import Footprint, children, command, cpu_ns, footprint, private_bytes
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.outbound import Outgoing
+from pipeline.runtime.timing import work_ns
 from stages.messages import Detections, ExternalMessage, RawOutput, Trace
 
 NO_FRAME_NS = 60_000_000_000  # without any frame: whatever the reason, there is nothing to measure
@@ -41,13 +43,14 @@ class Edge:
 class Published(NamedTuple):
     """A frame that was published. Ages then: since its stamp (``age_ns``), since its data had arrived or was due.
 
-    0: not known.
+    ``work_ns``: for so long of it something worked on the frame, see ``runtime.timing``. 0: not known.
     """
 
     at_ns: int
     age_ns: int
     arrived_ago_ns: int
     trace: Trace | None
+    work_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -114,18 +117,21 @@ class Probe:
                 notes.first_ns = now_ns
         notes.frames += 1
         notes.objects += len(message.objects)
-        arrived_ago_ns = age_ns = self._arrived_ago_ns(message, now_ns)
+        head = self._head(message)
+        arrived_ago_ns = age_ns = now_ns - head.frame_ns if head is not None and head.frame_ns else 0
         if message.clock == "rtcp":  # the camera's own clock, where it tells it
             age_ns = time.time_ns() - message.captured_ns
-        told = Published(now_ns, age_ns, arrived_ago_ns, message.trace)
+        told = Published(
+            now_ns, age_ns, arrived_ago_ns, message.trace, work_ns(head.frame) if head and head.frame else 0
+        )
         notes.published.setdefault(message.camera, []).append(told)
         return True
 
-    def _arrived_ago_ns(self, message: Detections, now_ns: int) -> int:
+    def _head(self, message: Detections) -> Outgoing | None:
+        """What is known of a live camera's frame that is being published."""
         if self._dispatcher is None or message.camera not in self._live:
-            return 0
-        head = self._dispatcher.outbound.line(live=True)[0]
-        return now_ns - (head.frame_ns or now_ns)
+            return None
+        return self._dispatcher.outbound.line(live=True)[0]
 
     def _on_batch(self, executor: str, frames: int, raw: RawOutput) -> None:
         self.notes.batches.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pipeline.bench.density import FAULTY_LOAD, TOLERANCE_FPS, Density, Level
 from pipeline.bench.figures import Percentiles, Spread, spreads
@@ -12,6 +13,16 @@ from pipeline.bench.saturate import Saturation
 from pipeline.bench.scale import Scale, Step
 
 Row = Sequence[str]
+
+ADDED_P50_MS: Final = 5.0
+ADDED_P99_MS: Final = 15.0
+AGE_P95_INTERVALS: Final = 3  # between frames
+ADDED: Final = (
+    "Added latency, of each frame: from its stamp to its publication, without the time from its arrival to its picture "
+    "(decode), without the time for which the device computed its batch (from the end of its upload, or of the batch "
+    "before it where that is later), and without its equal part of the NMS task that it was in. So the wait for a "
+    "batch, for a device at work, for the other frames of a task, all copies and messages are in it."
+)
 
 
 def grid(head: Row, rows: Sequence[Row]) -> str:
@@ -128,8 +139,30 @@ def _split(found: Density) -> str:
         figures: list[Callable[[Percentiles], float]] = [lambda p: p.p50, lambda p: p.p95, lambda p: p.p99]
         return " / ".join(f"{Spread.of(figure(each) for each in told).median:.1f}" for figure in figures)
 
+    def added(level: Level) -> str:
+        figures: list[Callable[[Percentiles], float]] = [lambda p: p.p50, lambda p: p.p95, lambda p: p.p99]
+        return " / ".join(level.spread(lambda each, of=of: of(each.added)).text(1) for of in figures)  # type: ignore[misc]
+
     rows = [(stage, *(cell(level, stage) for level in levels)) for stage in STAGES]
-    return grid(("ms in each stage, p50 / p95 / p99", *(f"{level.share:.0%}" for level in levels)), rows)
+    rows.append(("added latency", *(added(level) for level in levels)))
+    head = ("ms in each stage, p50 / p95 / p99", *(f"{level.share:.0%}" for level in levels))
+    return grid(head, rows) + "\n\n" + ADDED + _targets(found)
+
+
+def _targets(found: Density) -> str:
+    """What is to be reached at which load, and whether it is."""
+    aims: list[tuple[float, str, Callable[[Outcome], float], float]] = [
+        (0.5, "added latency p50", lambda each: each.added.p50, ADDED_P50_MS),
+        (0.5, "added latency p99", lambda each: each.added.p99, ADDED_P99_MS),
+        (1.0, "stamp to published p95", lambda each: each.age.p95, AGE_P95_INTERVALS * 1000 / found.fps),
+    ]
+    told = []
+    for share, name, figure, most in aims:
+        if (level := found.level(share)) is not None:
+            reached = level.spread(figure).median
+            verdict = "met" if reached <= most else "missed"
+            told.append(f"{name} at {share:.0%} at most {most:g} ms: {reached:.1f}, {verdict}")
+    return " Targets: " + "; ".join(told) + "." if told else ""
 
 
 def _faults(found: Density) -> str:

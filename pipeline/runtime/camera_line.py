@@ -332,7 +332,7 @@ class CameraLine:
             if isinstance(item, Notice):
                 out.append(Outgoing(self, item.status))
             else:
-                out.append(Outgoing(self, self._detections(item, now_ns), item.arrived_ns))
+                out.append(Outgoing(self, self._detections(item, now_ns), item.arrived_ns, item))
 
     def _widen_gap(self, frame: Frame, out: deque[Outgoing], time_ns: int) -> None:
         ready = frame.ready

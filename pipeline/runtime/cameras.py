@@ -181,13 +181,26 @@ class Cameras:
 
     def more_can_come(self, model: str) -> bool:
         """Whether a frame for this model may come soon."""
+        return any(self._may_deliver(line) for line in self.lines.values() if line.spec.model == model)
+
+    def can_add(self, model: str) -> bool:
+        """Whether a frame may come soon that would make a batch of what waits larger.
+
+        The next frame of a live camera takes the place of the one that waits.
+        """
         return any(
+            self._may_deliver(line) and not (line.spec.live and self._batcher.holds(line.name))
+            for line in self.lines.values()
+            if line.spec.model == model
+        )
+
+    @staticmethod
+    def _may_deliver(line: CameraLine) -> bool:
+        return (
             line.end is None
             and not line.hold
             and (line.spec.live or line.free_slots > 0)
             and (line.link is None or line.link.state == "streaming")
-            for line in self.lines.values()
-            if line.spec.model == model
         )
 
     def model(self, name: str) -> ModelSpec | None:

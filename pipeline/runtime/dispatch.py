@@ -18,6 +18,7 @@ from pipeline.runtime.cameras import Cameras, decode_worker
 from pipeline.runtime.deadline import WorkDeadline
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
 from pipeline.runtime.outbound import Outbound
+from pipeline.runtime.schedule import Schedule, roomiest
 from pipeline.runtime.suspicion import given_up
 from stages.batch import Batcher
 from stages.messages import (
@@ -57,12 +58,15 @@ class Dispatcher:
         self._deadlines: defaultdict[str, WorkDeadline] = defaultdict(WorkDeadline)  # by worker
         self._ids = 0
         self.gates_open = False
-        self._models = deque(model.name for model in plan.models)
+        self._models = tuple(model.name for model in plan.models)
         self._nms_workers = max(1, plan.nms_workers)
         for model, batch in plan.batch.items():
             self._batcher.add_model(model, batch.max_batch, int(batch.max_wait_ms * 1e6))
         self.changes = Cameras(plan, self._batcher, self.outbound, self.outbox, wall_ns)
         self.cameras = self.changes.lines
+        self.schedule = Schedule(
+            self._models, self._batcher, self.changes, self._of_kind["executor"], self._free_outputs
+        )
 
     @property
     def latencies(self) -> dict[str, Histogram]:
@@ -116,6 +120,8 @@ class Dispatcher:
         kept = [item for item in self.outbox if item[0] != name]
         self.outbox.clear()
         self.outbox.extend(kept)
+        if worker.kind == "executor":
+            self.schedule.lost(name)
         company = len(worker.frames)
         for batch in reversed(worker.batches.values()):
             self._free_outputs[batch.model].append(batch.hold.slot)
@@ -191,6 +197,7 @@ class Dispatcher:
         if self.on_batch is not None:
             self.on_batch(worker, len(batch.frames), message)
         self._deadlines[worker].took(message.finished_at_ns - batch.given_ns)
+        computed_ns = self.schedule.ended(worker, batch, message)
         batch.hold.generation = message.generation
         failed = {item.index: item for item in message.failed}
         again: list[Frame] = []
@@ -203,7 +210,7 @@ class Dispatcher:
                 again.append(frame)
                 continue
             camera.release_slot(frame)
-            frame.raw = message
+            frame.raw, frame.computed_ns = message, computed_ns
             if index in failed:
                 camera.drop(frame, failed[index].cause, failed[index].detail)
             elif not frame.settled:
@@ -223,9 +230,11 @@ class Dispatcher:
         line.lonely = False
         self._deadlines[worker].took(message.finished_at_ns - task.given_ns)
         frames = dict(task.rows)
+        nms_ns = (message.finished_at_ns - message.started_at_ns) // len(frames)
         for objects in message.objects:
             frame = frames.pop(objects.index, None)
             if frame is not None and not frame.settled:
+                frame.nms_ns = nms_ns
                 self.cameras[frame.camera].found(frame, objects, message.finished_at_ns)
         unanswered = [ItemFailed(index, "post_failed", "no answer for this frame") for index in frames]
         told = {item.index: item for item in [*unanswered, *message.failed]}
@@ -263,7 +272,7 @@ class Dispatcher:
 
     def _start_tasks(self, now_ns: int) -> None:
         while self._tasks:
-            worker = self._roomiest("nms")
+            worker = roomiest(self._of_kind["nms"].values())
             task = self._tasks[0]
             self._expire(task, now_ns)
             if not task.rows:
@@ -294,28 +303,12 @@ class Dispatcher:
         if late:
             task.rows = [row for row in task.rows if not row[1].settled]
 
-    def _due_ns(self, model: str) -> int | None:
-        """When a batch of this model should go out; recordings wait while sinks are slow, live cameras never."""
-        if not self._batcher.waiting(model):
-            return None
-        more_can_come = self.changes.more_can_come(model)
-        return self._batcher.due_ns(model, more_can_come=more_can_come, live_only=self.outbound.full(live=False))
-
     def _start_batches(self, now_ns: int) -> None:
+        """Recordings wait while sinks are slow, live cameras never."""
         started = not self.outbound.full(live=True)
         while started:
-            started = False
-            for model in list(self._models):
-                due = self._due_ns(model)
-                if due is None or due > now_ns or not self._free_outputs[model]:
-                    continue
-                worker = self._roomiest("executor")
-                if worker is None:
-                    return
-                if self._start_batch(model, worker, now_ns):
-                    self._models.rotate(-1)
-                    started = True
-                    break
+            turns = self.schedule.startable(now_ns, live_only=self.outbound.full(live=False))
+            started = any(self._start_batch(model, worker, now_ns) for model, worker in turns)
 
     def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> bool:
         """Give a batch to the worker; False when it must wait, for its frame must have a worker to itself."""
@@ -331,6 +324,7 @@ class Dispatcher:
         hold = OutputHold(model, self._free_outputs[model].pop())
         batch = Batch(self._next_id(), model, frames, hold, now_ns)
         worker.batches[batch.batch_id] = batch
+        self.schedule.started(worker.name, batch)
         items: list[BatchItem] = []
         for frame in frames:
             ready = frame.ready
@@ -338,14 +332,6 @@ class Dispatcher:
             items.append(BatchItem(frame.camera, ready.slot, ready.generation))
         self.outbox.append((worker.name, BatchReady(batch.batch_id, model, hold.slot, items)))
         return True
-
-    def _roomiest(self, kind: str) -> WorkerLine | None:
-        """The worker that can be given most; of equal ones the first that was ready."""
-        roomiest, most = None, 0
-        for worker in self._of_kind[kind].values():
-            if (room := worker.room) > most:
-                roomiest, most = worker, room
-        return roomiest
 
     def overdue(self, now_ns: int, ceiling_ns: int, awake_since_ns: int = 0) -> list[str]:
         """Workers that hold work for longer than theirs takes; ``ceiling_ns`` at most.
@@ -363,10 +349,9 @@ class Dispatcher:
 
     def next_due_ns(self) -> int | None:
         """When ``pump`` should run next even if no message comes; None: only a message changes anything."""
-        if self._roomiest("executor") is None or self.outbound.full(live=True):
+        if self.outbound.full(live=True):
             return None
-        dues = [self._due_ns(model) for model in self._models if self._free_outputs[model]]
-        return min((due for due in dues if due), default=None)
+        return self.schedule.next_due_ns(live_only=self.outbound.full(live=False))
 
     # --- outbound -----------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ class Frame:
     holds_slot: bool = False
     raw: RawOutput | None = None
     posted_at_ns: int = 0
+    computed_ns: int = 0  # the time of its batch on the device
+    nms_ns: int = 0  # its part of the task that made its objects
 
     @property
     def camera(self) -> str:

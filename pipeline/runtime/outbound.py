@@ -17,6 +17,7 @@ from stages.messages import Detections, ExternalMessage, Status
 
 if TYPE_CHECKING:
     from pipeline.runtime.camera_line import CameraLine
+    from pipeline.runtime.inflight import Frame
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Outgoing:
     camera: CameraLine
     message: ExternalMessage
     frame_ns: int | None = None
+    frame: Frame | None = None
 
 
 class Outbound:

@@ -30,6 +30,18 @@ def durations_ns(frame: Frame, now_ns: int) -> tuple[int, ...] | None:
     )
 
 
+def work_ns(frame: Frame) -> int:
+    """Nanoseconds for which the frame was worked on: its decoding, its batch on the device, its part of the NMS task.
+
+    Of the time from its stamp to its publication the rest is what the pipeline adds.
+    """
+    ready = frame.ready
+    if not isinstance(ready, FrameReady):
+        return 0
+    decoded_ns = ready.decoded_at_ns - (ready.arrived_at_ns or ready.decoded_at_ns)
+    return decoded_ns + frame.computed_ns + frame.nms_ns
+
+
 def trace_of(durations: tuple[int, ...]) -> Trace:
     """The same as subscribers get it."""
     return Trace(**{f"{stage}_ms": duration / 1e6 for stage, duration in zip(STAGES, durations, strict=True)})

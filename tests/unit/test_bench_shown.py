@@ -50,7 +50,7 @@ def notes(fps: int = 25, age_ms: int = 40, seconds: int = 8, cameras: int = 2) -
     for number in range(fps * seconds):
         at = SECOND_NS + number * step
         for camera in range(cameras):
-            frame = Published(at, age_ms * MS, (age_ms - 1) * MS, trace)
+            frame = Published(at, age_ms * MS, (age_ms - 1) * MS, trace, 33 * MS)
             told.published.setdefault(f"camera-{camera}", []).append(frame)
             told.frames += 1
             told.objects += 3
@@ -89,6 +89,7 @@ def test_figures_of_an_even_run() -> None:
         "reorder": 1.0,
         "publish": 2.0,
     }
+    assert (found.added.p50, found.added.p99) == (7, 7)
     assert found.dropped == {"too_old": 3, "no_slot": 1}
     assert found.private_mib == {"decode": 3, "executor": 0, "nms": 0, "engine": 10}
     assert all(run.submitted_ns < SECOND_NS and run.finished_ns > 0 for run in found.timeline)
@@ -142,6 +143,9 @@ def test_the_tables_of_density() -> None:
     assert told["load"] == ["50%: 2 streams", "80%: 2 streams", "100%: 2 streams"]
     assert told["stamp to published, p50, ms"] == ["40.0"] * 3
     assert told["execute"] == ["30.0 / 30.0 / 30.0"] * 3
+    assert told["added latency"] == ["7.0 / 7.0 / 7.0"] * 3
+    assert "Targets: added latency p50 at 50% at most 5 ms: 7.0, missed; added latency p99 at 50%" in text
+    assert "stamp to published p95 at 100% at most 120 ms: 40.0, met." in text
     assert told["p50, ms"] == ["40.0", "50.0"]
     assert all(f"CPU ms a frame, {kind}" in told for kind in KINDS)
     nothing = Density(25, 0, 1, True, (), (), None)

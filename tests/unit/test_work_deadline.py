@@ -58,6 +58,7 @@ def line_with_batch(dispatcher: Dispatcher, name: str, given_ns: int) -> WorkerL
     dispatcher.worker_ready(name, "executor", 1)
     line = dispatcher.workers[name]
     line.batches[1] = Batch(1, "m", [], OutputHold("m", 0), given_ns)
+    dispatcher.schedule.started(name, line.batches[1])
     return line
 
 

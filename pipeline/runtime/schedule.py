@@ -1,0 +1,107 @@
+"""Owns which executor gets a batch of which model, and when. Pure. Which frames are in it is ``stages.batch``'s.
+
+A full batch goes at once to the executor with the most room: while one computes the next is uploaded. One that is not
+full, and could become so, goes
+
+- to an executor that holds nothing as soon as its oldest frame has waited ``max_wait_ms``, or at once when every camera
+  that delivers has a frame in it;
+- to one that computes only just before that is forecast to be over (``forecast``): sooner it would wait there, closed,
+  in place of here, open. The moment is not moved on by other batches that are given meanwhile, so that no model
+  starves, and when the forecast was wrong the batch goes at once: the device has work first, full batches second.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from pipeline.runtime.cameras import Cameras
+from pipeline.runtime.forecast import Forecast
+from pipeline.runtime.inflight import Batch, Frame, WorkerLine
+from stages.batch import Batcher
+from stages.messages import RawOutput
+
+
+class Schedule:
+    """The next batches. ``executors`` are those that live, by name; ``free_outputs`` the free output slots by model."""
+
+    def __init__(
+        self,
+        models: Iterable[str],
+        batcher: Batcher[Frame],
+        cameras: Cameras,
+        executors: Mapping[str, WorkerLine],
+        free_outputs: Mapping[str, list[int]],
+    ) -> None:
+        self._models = deque(models)
+        self._batcher = batcher
+        self._cameras = cameras
+        self._executors = executors
+        self._free_outputs = free_outputs
+        self._forecasts: defaultdict[str, Forecast] = defaultdict(Forecast)
+        self._held: dict[str, int] = {}  # by model: the earliest moment for its batch that was forecast so far
+
+    def started(self, worker: str, batch: Batch) -> None:
+        """The batch was given to the executor."""
+        self._held.pop(batch.model, None)
+        self._models.rotate(-1)
+        self._forecasts[worker].given(batch.batch_id, batch.model, len(batch.frames), batch.given_ns)
+
+    def ended(self, worker: str, batch: Batch, message: RawOutput) -> int:
+        """It came back; gives the nanoseconds for which its device computed it."""
+        return self._forecasts[worker].ended(batch.batch_id, message)
+
+    def lost(self, worker: str) -> None:
+        """The executor died."""
+        self._forecasts[worker].lost()
+
+    def startable(self, now_ns: int, *, live_only: bool) -> Iterator[tuple[str, WorkerLine]]:
+        """Models of which a batch should go out now, each with the executor for it, in the order of their turns."""
+        for model in list(self._models):
+            turn = self._turn(model, live_only=live_only)
+            if turn is not None and turn[0] <= now_ns:
+                yield model, turn[1]
+
+    def next_due_ns(self, *, live_only: bool) -> int | None:
+        """When a batch should go out next if nothing else happens; None: only a message changes anything."""
+        turns = [self._turn(model, live_only=live_only) for model in self._models]
+        return min((turn[0] for turn in turns if turn is not None and turn[0]), default=None)
+
+    def _turn(self, model: str, *, live_only: bool) -> tuple[int, WorkerLine] | None:
+        """From when a batch of this model should go to which executor; 0: at once. ``live_only``: see ``Batcher``."""
+        frames = self._batcher.waiting(model, live_only=live_only)
+        if not frames:
+            self._held.pop(model, None)
+            return None
+        worker = roomiest(self._executors.values())
+        if worker is None or not self._free_outputs[model]:
+            return None
+        more_can_come = self._cameras.more_can_come(model)
+        due_ns = self._batcher.due_ns(model, more_can_come=more_can_come, live_only=live_only)
+        if not due_ns:
+            return None if due_ns is None else (0, worker)
+        worker, latest_ns = self._first_free(model, frames)
+        if not self._cameras.can_add(model):
+            due_ns = 1  # nothing would be waited for
+        return max(due_ns, latest_ns), worker
+
+    def _first_free(self, model: str, frames: int) -> tuple[WorkerLine, int]:
+        """The executor that will have nothing to compute first, and when it should be given so many frames."""
+        found: list[tuple[int, int, int, WorkerLine]] = []
+        for index, worker in enumerate(self._executors.values()):
+            if worker.room > 0:
+                latest_ns = self._forecasts[worker.name].latest_ns(model, frames) or 0 if worker.batches else 0
+                found.append((latest_ns, -worker.room, index, worker))
+        latest_ns, _, _, worker = min(found)
+        if latest_ns > 0:
+            latest_ns = self._held[model] = min(latest_ns, self._held.get(model, latest_ns))
+        return worker, latest_ns
+
+
+def roomiest(workers: Iterable[WorkerLine]) -> WorkerLine | None:
+    """The worker that can be given most; of equal ones the first that was ready."""
+    chosen, most = None, 0
+    for worker in workers:
+        if (room := worker.room) > most:
+            chosen, most = worker, room
+    return chosen
