@@ -26,6 +26,7 @@ import zmq
 
 MONITOR: Final = "inproc://campipe-publish-events"
 MOST_TOPICS: Final = 5_000  # of one connection: two for each of more cameras than a machine can have
+QUIET_LOOKS: Final = 2
 LOOK_MAX: Final = 10_000  # subscriptions, and as many events, that one look reads: a flood must not hold up the caller
 
 _EVENT: Final = struct.Struct("=HI")  # number, value
@@ -38,6 +39,9 @@ class Audience:
     subscription read first, the event of its connection's beginning is in the monitor when that is read second, so no
     subscriber is overlooked. One that leaves within the same look in which another connection gets its descriptor is
     mistaken for that one: the count may be too high then, until that one leaves.
+
+    A connection counts when QUIET_LOOKS have found no further subscriptions of it: they come one by one, and who waits
+    for subscribers waits for all that they ask for.
     """
 
     def __init__(self) -> None:
@@ -45,7 +49,7 @@ class Audience:
         self._socket: zmq.Socket[bytes] | None = None
         self._connected: set[int] = set()
         self._subscribed: set[int] = set()
-        self._read: set[int] = set()  # subscriptions, while events that came before them may be unread
+        self._read: dict[int, int] = {}  # not counted yet: looks since a subscription of it was read
         self._prefixes: set[bytes] = set()  # subscribed to since they were last asked for
         self._on_connection: Callable[[int], None] | None = None
         self._topics: dict[int, int] = {}  # by connection
@@ -85,8 +89,12 @@ class Audience:
             for _ in range(LOOK_MAX):
                 self._follow(self._monitor.recv_multipart(zmq.DONTWAIT))
             return  # there are more: those of the subscriptions read may be among them
-        self._subscribed |= self._read
-        self._read.clear()
+        for descriptor, looks in list(self._read.items()):
+            if looks < QUIET_LOOKS:
+                self._read[descriptor] = looks + 1
+            else:
+                self._subscribed.add(descriptor)
+                del self._read[descriptor]
 
     @property
     def count(self) -> int:
@@ -117,7 +125,7 @@ class Audience:
         with contextlib.suppress(zmq.ZMQError):  # of a peer without metadata
             descriptor = int(message.get(zmq.SRCFD))
             if comes:
-                self._read.add(descriptor)
+                self._read[descriptor] = 0
             self._topics[descriptor] = count = self._topics.get(descriptor, 0) + (1 if comes else -1)
             if comes and count == MOST_TOPICS + 1:
                 self.on_flood(descriptor)
@@ -127,6 +135,8 @@ class Audience:
             return
         number, descriptor = _EVENT.unpack(event[0])
         self._subscribed.discard(descriptor)
+        if self._read.get(descriptor):  # of the connection that is over; what this look has read may be of the new one
+            del self._read[descriptor]
         if number == zmq.EVENT_DISCONNECTED:
             self._topics.pop(descriptor, None)
         if number == zmq.EVENT_ACCEPTED:

@@ -173,7 +173,11 @@ class LiveRun:
             self._listener.join(10)
 
     def __enter__(self) -> LiveRun:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # interrupted
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

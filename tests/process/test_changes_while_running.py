@@ -182,6 +182,7 @@ def test_everything_that_ctl_can_do_while_the_other_camera_feels_nothing(site: L
 
 
 def test_edited_files_take_effect_and_bad_ones_change_nothing(site: LiveSite, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "campipe.control")
     site.camera("one", "confidence: 0.01\n")
     site.camera("two")
     site.start()
@@ -214,6 +215,7 @@ def test_edited_files_take_effect_and_bad_ones_change_nothing(site: LiveSite, ca
     status = site.ask("status").status
     assert status is not None
     assert status["problems"] == []
+    assert "the files are right again, and used" in caplog.text
 
     since = len(site.sink.messages)
     path = site.folder / "cameras" / "one.yaml"

@@ -219,3 +219,9 @@ def test_a_closed_stderr_is_no_error() -> None:
     stream.close()
     log.warning("into the void")
     undo()
+
+
+@given(message=st.text("ab-_ é"), name=st.text("ab-_ é", min_size=1))
+def test_a_name_is_found_in_a_message_as_a_pattern_would_find_it(message: str, name: str) -> None:
+    found = re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message) is not None
+    assert logs._mentions(message, name) == found

@@ -262,3 +262,22 @@ def test_live_messages_never_wait_for_a_stopped_subscriber_recordings_do_for_a_w
     sink.camera_removed("live")
     sink.camera_added("other", live=True)
     assert sink.take(detections("other", 0))
+
+
+def test_a_sink_that_tries_again_by_itself_is_told_as_broken_while_it_does_and_stays_open() -> None:
+    class Trying(Fussy):
+        trouble, missed = "", 0
+
+    first, second = Trying("first"), Fussy("second")
+    outlet = Outlet([first, second], 1000)
+    outlet.open(0)
+    assert [sink.state for sink in outlet.states] == ["open", "open"]
+    first.trouble, first.missed = "the disk is full", 7
+    assert [(sink.state, sink.why, sink.missed) for sink in outlet.states] == [
+        ("broken", "the disk is full", 7),
+        ("open", "", 0),
+    ]
+    assert not outlet.dead()
+    assert not outlet.problems
+    first.trouble = ""
+    assert [sink.state for sink in outlet.states] == ["open", "open"]

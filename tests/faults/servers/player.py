@@ -54,6 +54,7 @@ class Player:
         self._stamp = self.first_stamp
         self._audio_stamp = 0
         self._packets = self._octets = 0
+        self._of_pictures = 0  # packets, without parameter sets
         self._reported_at_s = 0.0
         self._bye = False
         self._played = 0
@@ -125,7 +126,8 @@ class Player:
             self._sequence += 1
             if random.random() * 100 < mishaps.drop_percent:
                 continue
-            if mishaps.damage_every and self._packets % mishaps.damage_every == 0 and payload[0] & 31 not in HEADS:
+            self._of_pictures += payload[0] & 31 not in HEADS  # else each n-th might be one of those for ever
+            if mishaps.damage_every and payload[0] & 31 not in HEADS and self._of_pictures % mishaps.damage_every == 0:
                 payload = payload[:UNDAMAGED_BYTES] + os.urandom(max(len(payload) - UNDAMAGED_BYTES, 0))  # noqa: PLW2901
             noisy = mishaps.garbage_every and self._packets % mishaps.garbage_every == 0
             packet = rtp.packet(

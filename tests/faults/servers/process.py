@@ -38,8 +38,12 @@ class ServerProcess:
             command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
         )
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_S)
-        words = self._process.stdout.readline().split() if ready else []
+        try:
+            ready, _, _ = select.select([self._process.stdout], [], [], START_S)
+            words = self._process.stdout.readline().split() if ready else []
+        except BaseException:  # interrupted
+            self.close()
+            raise
         if len(words) != 3:
             self.close()
             raise RuntimeError("the server did not start")
