@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 NPU_BATCH = 8  # where YOLO-sized models stop gaining on Atlas cards (5.2 ms for 1, 23.5 ms for 8: 192 -> 340 frames/s)
 CPU_BATCH = 1  # a CPU gains nothing from batches: the same work, and latency on top
+LANES = 2  # one is computed, the next is filled
+LANES_SINGLE = 3  # in batches of 1 a copy in and a copy out may take longer than the device does between them
 DECODE_AHEAD = 2  # slots per camera beside those under way: one being written, one waiting
 PROBE_TIMEOUT_S = 60.0
 # Measured with 1 to 60 cameras: sockets of ZeroMQ, files, subscribers; and per worker its sentinel, pidfd, pipe ends.
@@ -110,6 +112,8 @@ def draft_plan(resolved: Resolved) -> RunPlan:
         model.name: BatchPlan(_max_batch(model, resolved.batch.max_batch, devices), resolved.batch.max_wait_ms)
         for model in models
     }
+    if all(each.max_batch == 1 for each in batch.values()):
+        devices = tuple(map(_with_more_lanes, devices, resolved.devices))
     nms_workers = resolved.nms_workers or max(1, cores // 4)
     under_way = sum(device.executors * device.lanes for device in devices)
     cameras_of = {model.name: sum(camera.model == model.name for camera in resolved.cameras) for model in models}
@@ -165,7 +169,14 @@ def _device(request: DeviceRequest, cores: int) -> DevicePlan:
     executors, threads = request.executors, request.threads
     if request.device == "cpu":
         executors, threads = split_cores(cores, executors, threads)
-    return DevicePlan(request.device, executors or 1, threads or 1, request.lanes, dict(request.options))
+    return DevicePlan(request.device, executors or 1, threads or 1, request.lanes or LANES, dict(request.options))
+
+
+def _with_more_lanes(device: DevicePlan, request: DeviceRequest) -> DevicePlan:
+    """Of a CPU the copies are its own work: nothing would run beside it."""
+    if request.lanes is not None or device.device == "cpu":
+        return device
+    return dataclasses.replace(device, lanes=LANES_SINGLE)
 
 
 def _max_batch(model: ModelSpec, wanted: int | None, devices: Sequence[DevicePlan]) -> int:

@@ -31,7 +31,7 @@ class DeviceRequest:
     device: str
     executors: int | None
     threads: int | None
-    lanes: int
+    lanes: int | None
     options: dict[str, str] = field(default_factory=dict)
 
 
@@ -79,7 +79,9 @@ def resolve(site: Site) -> Resolved:
         cameras=tuple(_camera(camera, site.models[camera.model]) for camera in site.cameras),
         models=tuple(model for model in models if model is not None),
         devices=tuple(
-            DeviceRequest(each.device, _count(each.executors), _count(each.threads), each.lanes, dict(each.options))
+            DeviceRequest(
+                each.device, _count(each.executors), _count(each.threads), _count(each.lanes), dict(each.options)
+            )
             for each in site.devices
         ),
         batch=BatchRequest(_count(site.batch.max_batch), site.batch.max_wait_ms),

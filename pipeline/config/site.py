@@ -56,8 +56,10 @@ class DeviceConfig(Section):
         default="auto",
         description="Threads of each executor inside the device's own runtime. auto: the free CPUs, shared.",
     )
-    lanes: int = Field(
-        default=2, ge=1, le=8, description="Sets of buffers per executor: while one computes, the next is filled."
+    lanes: Annotated[int | Auto, auto_or(1, 8)] = Field(
+        default="auto",
+        description="Sets of buffers per executor: while one computes, the next is filled. auto: 2, and 3 on an NPU in "
+        "batches of 1, which take hardly longer than their copies.",
     )
     options: Options = Field(default_factory=dict, description="Options of this kind of device, by name.")
 

@@ -348,10 +348,8 @@ class Dispatcher:
         return found
 
     def next_due_ns(self) -> int | None:
-        """When ``pump`` should run next even if no message comes; None: only a message changes anything."""
-        if self.outbound.full(live=True):
-            return None
-        return self.schedule.next_due_ns(live_only=self.outbound.full(live=False))
+        """When ``pump`` should run next if no message comes, as of its last run; None: only after a message."""
+        return None if self.outbound.full(live=True) else self.schedule.next_due_ns
 
     # --- outbound -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ the device without work, so the first time is guessed low and the second high.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,9 @@ class Durations:
 
     def took(self, frames: int, time_ns: int) -> None:
         """A batch of so many frames took so long."""
-        seen = self._seen.setdefault(frames, deque(maxlen=REMEMBERED))
+        seen = self._seen.get(frames)
+        if seen is None:
+            seen = self._seen[frames] = deque(maxlen=REMEMBERED)
         seen.append(max(0, time_ns))
         ordered = sorted(seen)
         beyond = min(OUTLIERS, (len(ordered) - 1) // 2)
@@ -65,8 +67,8 @@ class Forecast:
     """Of one executor, which computes its batches one after the other; what it learnt outlives its incarnations."""
 
     def __init__(self) -> None:
-        self._compute: dict[str, Durations] = {}
-        self._lead: dict[str, Durations] = {}
+        self._compute: defaultdict[str, Durations] = defaultdict(Durations)
+        self._lead: defaultdict[str, Durations] = defaultdict(Durations)
         self._under_way: dict[int, _UnderWay] = {}
         self._computed_ns = 0  # the last batch that ended
         self._free_ns: int | None = 0
@@ -87,9 +89,8 @@ class Forecast:
         computed_ns = max(0, message.executed_at_ns - max(message.uploaded_at_ns, self._computed_ns))
         self._computed_ns = message.executed_at_ns
         if len(message.failed) < one.frames:  # else it was not run at all
-            self._compute.setdefault(one.model, Durations()).took(one.frames, computed_ns)
-            lead = self._lead.setdefault(one.model, Durations())
-            lead.took(one.frames, message.uploaded_at_ns - one.given_ns)
+            self._compute[one.model].took(one.frames, computed_ns)
+            self._lead[one.model].took(one.frames, message.uploaded_at_ns - one.given_ns)
         free_ns: int | None = self._computed_ns
         for other in self._under_way.values():
             free_ns = self._after(free_ns, other)
@@ -105,15 +106,13 @@ class Forecast:
         """When it must be given a batch of so many frames so that its device never stands still for that."""
         if self._free_ns is None:
             return None
-        lead = self._lead.get(model)
-        lead_ns = lead.high_ns(frames) if lead is not None else None
+        lead_ns = self._lead[model].high_ns(frames)
         return self._free_ns - (FIRST_LEAD_NS if lead_ns is None else lead_ns) - WAKE_NS
 
     def _after(self, free_ns: int | None, one: _UnderWay) -> int | None:
         """When it is free after this batch too."""
-        compute, lead = self._compute.get(one.model), self._lead.get(one.model)
-        compute_ns = compute.low_ns(one.frames) if compute is not None else None
-        if free_ns is None or compute_ns is None or lead is None:
+        compute_ns, lead_ns = self._compute[one.model].low_ns(one.frames), self._lead[one.model].low_ns(one.frames)
+        if free_ns is None or compute_ns is None or lead_ns is None:
             return None
         # its upload hardly ends sooner than that; that of a batch that waits is hidden under what computes
-        return max(free_ns, one.given_ns + (lead.low_ns(one.frames) or 0)) + compute_ns
+        return max(free_ns, one.given_ns + lead_ns) + compute_ns

@@ -39,6 +39,7 @@ class Schedule:
         self._executors = executors
         self._free_outputs = free_outputs
         self._forecasts: defaultdict[str, Forecast] = defaultdict(Forecast)
+        self.next_due_ns: int | None = None  # when ``startable`` may have more, if nothing else happens
         self._held: dict[str, int] = {}  # by model: the earliest moment for its batch that was forecast so far
 
     def started(self, worker: str, batch: Batch) -> None:
@@ -57,15 +58,16 @@ class Schedule:
 
     def startable(self, now_ns: int, *, live_only: bool) -> Iterator[tuple[str, WorkerLine]]:
         """Models of which a batch should go out now, each with the executor for it, in the order of their turns."""
+        self.next_due_ns = None
         for model in list(self._models):
             turn = self._turn(model, live_only=live_only)
-            if turn is not None and turn[0] <= now_ns:
-                yield model, turn[1]
-
-    def next_due_ns(self, *, live_only: bool) -> int | None:
-        """When a batch should go out next if nothing else happens; None: only a message changes anything."""
-        turns = [self._turn(model, live_only=live_only) for model in self._models]
-        return min((turn[0] for turn in turns if turn is not None and turn[0]), default=None)
+            if turn is None:
+                continue
+            due_ns, worker = turn
+            if due_ns <= now_ns:
+                yield model, worker
+            elif self.next_due_ns is None or due_ns < self.next_due_ns:
+                self.next_due_ns = due_ns
 
     def _turn(self, model: str, *, live_only: bool) -> tuple[int, WorkerLine] | None:
         """From when a batch of this model should go to which executor; 0: at once. ``live_only``: see ``Batcher``."""

@@ -32,9 +32,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def site_of(here: Path, om: str, device: str = "ascend:0", more: str = "", model: str = MODEL) -> Any:
+def site_of(
+    here: Path, om: str, device: str = "ascend:0", more: str = "", model: str = MODEL, lanes: str = "auto"
+) -> Any:
     (here / "m.yaml").write_text(f"{model}om: {om}\n" if om else model)
-    text = f"models: {{m: m.yaml}}\ndevices: {{device: '{device}'}}\ncameras: [{{name: a, source: {{url: clip.mp4}}, "
+    text = f"models: {{m: m.yaml}}\ndevices: {{device: '{device}', lanes: {lanes}}}\n"
+    text += "cameras: [{name: a, source: {url: clip.mp4}, "
     (here / "site.yaml").write_text(f"{text}model: m}}]\n{more}")
     return load_site(here / "site.yaml")
 
@@ -112,3 +115,24 @@ def test_the_om_decides_the_batch_where_it_runs(
 ) -> None:
     plan = draft_plan(resolve(site_of(here, om, device, more, MODEL + model)))
     assert plan.batch["m"].max_batch == batch
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "asked", "lanes"),
+    [
+        ("ascend:0", "batch: {max_batch: 1}", "auto", 3),
+        ("ascend:0", "batch: {max_batch: 2}", "auto", 2),
+        ("ascend:0", "", "auto", 2),
+        ("cpu", "batch: {max_batch: 1}", "auto", 2),
+        ("ascend:0", "batch: {max_batch: 1}", "2", 2),
+        ("ascend:0", "", "4", 4),
+    ],
+)
+def test_batches_of_one_have_a_lane_more_for_what_is_copied_beside_what_is_computed(
+    here: Path, device: str, more: str, asked: str, lanes: int
+) -> None:
+    plan = draft_plan(resolve(site_of(here, "{file: m.om, batch: [1, 2, 4]}", device, more, lanes=asked)))
+    (device_plan,), under_way = plan.devices, lanes * plan.devices[0].executors
+    assert device_plan.lanes == lanes
+    assert plan.output_slots == {"m": under_way + plan.nms_workers + 1}
+    assert plan.frame_slots == {"a": under_way * plan.batch["m"].max_batch + 2}

@@ -91,7 +91,7 @@ cameras:
         ),
         CameraSpec("b", clip, "m", sample_every=3, confidence=0.4, iou=0.45),
     )
-    assert resolved.devices == (DeviceRequest("cpu", 2, 3, 4, {"a": "1"}), DeviceRequest("canned:0", None, None, 2))
+    assert resolved.devices == (DeviceRequest("cpu", 2, 3, 4, {"a": "1"}), DeviceRequest("canned:0", None, None, None))
     assert resolved.batch == BatchRequest(8, 1.5)
     assert resolved.nms_workers == 3
     assert resolved.publish == PublishPlan("tcp://*:1", 2, True, 60, 4, 5, 6)
@@ -109,7 +109,7 @@ def test_defaults_are_those_of_the_plan_and_of_the_model(here: Path) -> None:
     resolved = resolve(site)
     assert resolved.publish == PublishPlan("tcp://127.0.0.1:5600")
     assert resolved.limits == Limits()
-    assert resolved.devices == (DeviceRequest("cpu", None, None, 2),)
+    assert resolved.devices == (DeviceRequest("cpu", None, None, None),)
     assert (resolved.batch.max_batch, resolved.nms_workers, resolved.jsonl) == (None, None, ())
     [camera], [model] = resolved.cameras, resolved.models
     described = site.models["coco-ssd"]
