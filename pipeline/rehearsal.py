@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.observe.processes import footprint
 from stages.accelerators.accelerator import Device, LaneSet
-from stages.errors import BadItem, CampipeError, DeviceFailed
+from stages.errors import CampipeError, DeviceFailed
 from stages.model import ModelSpec, output_slot_bytes, output_views
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _fill(lanes: LaneSet, count: int, model: ModelSpec, batch: int) -> None:
     until_s = time.monotonic() + LONGEST_S
     while left:
         for _, result in lanes.finished():
-            if isinstance(result, (BadItem, DeviceFailed)):
+            if isinstance(result, Exception):
                 raise result
             left -= 1
         if time.monotonic() > until_s:
