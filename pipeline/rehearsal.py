@@ -23,11 +23,15 @@ LONGEST_S: Final = 60.0
 LOOK_S: Final = 0.001
 
 
+class NoRoom(CampipeError):
+    """The device has no room for its lanes: another run, perhaps of the same site, may have it."""
+
+
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:
     """Run full batches of blank pictures on every lane of every executor, all at once, and give this process's memory.
 
     In bytes, as ``own_bytes`` of ``footprint``. The outputs are not in it: in a run they are shared memory.
-    Raises DeviceFailed.
+    Raises NoRoom when the lanes can't be had now, DeviceFailed when a run on them fails.
     """
     ready = threading.Barrier(plan.executors + 1)
     leave = threading.Event()
@@ -35,7 +39,10 @@ def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batc
 
     def run() -> None:
         try:
-            lanes = device.lanes(plan.lanes)
+            try:
+                lanes = device.lanes(plan.lanes)
+            except DeviceFailed as error:
+                raise NoRoom(str(error)) from error
             try:
                 for model in models:
                     _fill(lanes, plan.lanes, model, batches[model.name])

@@ -14,7 +14,7 @@ from pipeline.config import replay_site, resolve
 from pipeline.forecast import MIB, forecast
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.planning import make_plan
-from pipeline.rehearsal import rehearse
+from pipeline.rehearsal import NoRoom, rehearse
 from pipeline.runtime.rings import shared_memory_bytes
 from stages.accelerators.accelerator import RunTimes
 from stages.accelerators.canned import CannedDevice, CannedOptions
@@ -126,3 +126,14 @@ def test_a_trial_run_that_fails_is_told(answer: Exception) -> None:
     made = plan(1)
     with pytest.raises(CampipeError, match=str(answer).rpartition(" ")[2]):
         rehearse(Refusing(answer), DevicePlan("canned:0", 2, 1, 2), made.models, {made.models[0].name: 1})
+
+
+def test_a_device_that_another_run_has_filled_is_no_problem_of_the_trial_run() -> None:
+    made = plan(1)
+    with pytest.raises(NoRoom, match="no model is loaded"):
+        rehearse(
+            CannedDevice(CannedOptions(), time.monotonic_ns),
+            DevicePlan("canned:0", 2, 1, 2),
+            made.models,
+            {"coco-ssd": 1},
+        )
