@@ -6,6 +6,8 @@ import argparse
 import math
 import mmap
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import av
@@ -22,7 +24,7 @@ from pipeline.bench.scale import Held, Scale, Step, rings_of
 from pipeline.bench.windows import SECOND_NS, Windows
 from pipeline.commands.bench import picture_size, whole_numbers
 from pipeline.forecast import Forecast
-from pipeline.observe.processes import Footprint, children, command, footprint
+from pipeline.observe.processes import Footprint, children, command, family, footprint
 from pipeline.transport.arena import SharedRing, ring_bytes
 
 MIB = 2**20
@@ -112,6 +114,14 @@ def test_what_a_process_holds() -> None:
         ring.close()
     assert (footprint(2**22 + 5), children(2**22 + 5), command(2**22 + 5)) == (None, [], "")
     assert "pytest" in command(os.getpid()) or "python" in command(os.getpid())
+    with subprocess.Popen(["sh", "-c", "cat | cat"], stdin=subprocess.PIPE) as shell:
+        try:
+            while len(family(shell.pid)) < 3:
+                time.sleep(0.01)
+            assert shell.pid in children(os.getpid())
+            assert set(family(shell.pid)) < set(family(os.getpid()))
+        finally:
+            shell.communicate()
     assert set(helpers(os.getpid())) <= {"forkserver", "tracker"}
 
 
