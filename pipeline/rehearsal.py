@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.observe.processes import footprint
 from stages.accelerators.accelerator import Device, LaneSet
-from stages.errors import BadItem, CampipeError, DeviceFailed
+from stages.errors import CampipeError, DeviceFailed
 from stages.model import ModelSpec, output_slot_bytes, output_views
 
 if TYPE_CHECKING:
@@ -23,11 +23,15 @@ LONGEST_S: Final = 60.0
 LOOK_S: Final = 0.001
 
 
+class NoRoom(CampipeError):
+    """The device has no room for its lanes: another run, perhaps of the same site, may have it."""
+
+
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:
     """Run full batches of blank pictures on every lane of every executor, all at once, and give this process's memory.
 
     In bytes, as ``own_bytes`` of ``footprint``. The outputs are not in it: in a run they are shared memory.
-    Raises DeviceFailed.
+    Raises NoRoom when the lanes can't be had now, DeviceFailed when a run on them fails.
     """
     ready = threading.Barrier(plan.executors + 1)
     leave = threading.Event()
@@ -35,7 +39,10 @@ def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batc
 
     def run() -> None:
         try:
-            lanes = device.lanes(plan.lanes)
+            try:
+                lanes = device.lanes(plan.lanes)
+            except DeviceFailed as error:
+                raise NoRoom(str(error)) from error
             try:
                 for model in models:
                     _fill(lanes, plan.lanes, model, batches[model.name])
@@ -77,7 +84,7 @@ def _fill(lanes: LaneSet, count: int, model: ModelSpec, batch: int) -> None:
     until_s = time.monotonic() + LONGEST_S
     while left:
         for _, result in lanes.finished():
-            if isinstance(result, (BadItem, DeviceFailed)):
+            if isinstance(result, Exception):
                 raise result
             left -= 1
         if time.monotonic() > until_s:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pipeline.bench.batches import BatchRun
 from pipeline.bench.windows import Windows
-from pipeline.observe.processes import Footprint, children, command, cpu_ns, footprint, private_bytes
+from pipeline.observe.processes import Footprint, children, command, cpu_ns, family, footprint, private_bytes
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.outbound import Outgoing
@@ -82,6 +82,7 @@ class Probe:
         self._dispatcher: Dispatcher | None = None
         self._opened_ns = 0
         self._stopped = False
+        self._known = False
         self._live: frozenset[str] = frozenset()
         self._missing = set(all_of)
         self._in_full = bool(self._missing)
@@ -95,6 +96,7 @@ class Probe:
     def on_snapshot(self, snapshot: EngineSnapshot) -> None:
         """Who the workers are."""
         self._pids |= {worker.name: worker.pid for worker in snapshot.workers if worker.pid}
+        self._known = bool(self.notes.first_ns)  # whoever made the first frame has told its number
 
     @property
     def name(self) -> str:
@@ -149,10 +151,10 @@ class Probe:
             return
         if self._in_full and not self.notes.start_cpu_ns:
             self._pids |= helpers(self._pids["engine"])
-            self.notes.start_cpu_ns = sum(cpu_ns(pid) or 0 for pid in self._pids.values())
+            self.notes.start_cpu_ns = sum(cpu_ns(pid) or 0 for pid in family(self._pids["engine"]))
         passed_ns = now_ns - self.notes.first_ns
         start_ns, end_ns = self._windows.kept_ns
-        if passed_ns >= (end_ns if self.notes.edges else start_ns) and len(self.notes.edges) < 2:
+        if self._known and passed_ns >= (end_ns if self.notes.edges else start_ns) and len(self.notes.edges) < 2:
             self.notes.edges.append(self._edge(now_ns))
         if passed_ns >= self._windows.total_ns and len(self.notes.edges) == 2:
             self.notes.private_bytes = {name: private_bytes(pid) for name, pid in self._pids.items()}

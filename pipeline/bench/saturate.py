@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +36,12 @@ class SaturationRun:
     def of_nearest(self) -> float:
         """Share of the lower ceiling that was reached."""
         return self.outcome.rate / self.ceiling.nearest
+
+    @property
+    def of_cpu(self) -> float:
+        """Share of the CPU time that its parts take alone: others' work changes it little."""
+        spent_ms = sum(self.outcome.cpu_ms.values())
+        return sum(part.cpu_ms for part in self.parts) / spent_ms if spent_ms else math.nan
 
 
 @dataclass(frozen=True, slots=True)

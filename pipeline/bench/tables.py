@@ -56,6 +56,7 @@ def saturation(found: Saturation) -> str:
         ),
         ("ceiling of the cores, frames/s", found.spread(lambda run: run.ceiling.of_cores).text(1)),
         ("share of the nearer ceiling, %", found.spread(lambda run: run.of_nearest).text(1, 100)),
+        ("CPU that the parts take alone, % of campipe's", found.spread(lambda run: run.of_cpu).text(1, 100)),
         ("device idle, %", of(lambda each: each.idle, 1, 100)),
         ("copies under compute, %", of(lambda each: each.hidden, 1, 100)),
         (f"places filled in batches of {found.max_batch}, %", of(lambda each: each.occupancy, 1, 100)),

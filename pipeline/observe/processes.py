@@ -61,6 +61,11 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def family(pid: int) -> list[int]:
+    """The process, those that it has started, those that these have started, and so on, as far as they live."""
+    return [pid, *(each for child in children(pid) for each in family(child))]
+
+
 def command(pid: int) -> str:
     """What it was started with; empty when it is gone."""
     try:

@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def bench(tmp_path: Path, *words: str) -> tuple[str, dict[str, Any], ET.Element]:
-    outputs = ["--json", str(tmp_path / "out.json"), "--picture", str(tmp_path / "out.svg")]
+def told(tmp_path: Path, *words: str) -> tuple[str, dict[str, Any]]:
+    outputs = ["--json", str(tmp_path / "out.json")]
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "bench", *words, "--smoke", *outputs, "--traceback"],
         cwd=ROOT,
@@ -34,7 +34,12 @@ def bench(tmp_path: Path, *words: str) -> tuple[str, dict[str, Any], ET.Element]
     assert len(result["clip"]["sha256"]) == 64
     assert result["clip"]["sha256"] in done.stdout
     assert {"cpu", "cores", "versions"} <= set(result["machine"])
-    return done.stdout, result, ET.parse(tmp_path / "out.svg").getroot()
+    return done.stdout, result
+
+
+def bench(tmp_path: Path, *words: str) -> tuple[str, dict[str, Any], ET.Element]:
+    text, result = told(tmp_path, *words, "--picture", str(tmp_path / "out.svg"))
+    return text, result, ET.parse(tmp_path / "out.svg").getroot()
 
 
 def check_outcome(outcome: dict[str, Any]) -> None:
@@ -81,6 +86,25 @@ def test_density(tmp_path: Path) -> None:
             assert sum(stage["p50"] for stage in outcome["stages"].values()) < 3 * age["p50"] + 20
         assert [*found["faulty"]["outcomes"][0]["rates"]] == ["camera-001"]
         assert list(picture.iter(f"{SVG}polyline"))
+
+
+@pytest.mark.long
+def test_scale(tmp_path: Path) -> None:
+    text, result = told(tmp_path, "scale")
+    steps = {int(count): runs[0] for count, runs in result["scale"]["steps"].items()}
+    assert list(steps) == [1, 2]
+    for count, step in steps.items():
+        assert {kind: held["processes"] for kind, held in step["held"].items()} == {
+            **dict.fromkeys(("engine", "forkserver", "tracker", "executor", "nms"), 1),
+            "decode": count,
+        }
+        assert 0 < step["start_cpu_s"] < 20
+        assert step["start_s"] < 60
+        assert len(step["outcome"]["rates"]) == count
+        own = sum(held["own_bytes"] for held in step["held"].values())
+        assert own == pytest.approx(sum(step["forecast"]["kinds"].values()), rel=0.25)  # 0.1 where it was measured
+        assert step["rings_bytes"] == step["touched_bytes"] == step["forecast"]["shared_bytes"]
+    assert "shared, % of the forecast" in text
 
 
 def test_refusals_name_the_option(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def test_the_table_of_saturation() -> None:
     assert told["device alone, frames/s"] == ["50.0; CPU 0.50 ms a frame"]
     assert told["share of the slowest part (device), %"] == ["100.0"]
     assert told["ceiling of the cores, frames/s"] == ["363.6"]
+    assert told["CPU that the parts take alone, % of campipe's"] == ["161.8"]  # 5.5 of 3.4 ms
     assert told["CPU ms a frame, all but decode"] == ["1.400"]
 
 
