@@ -23,16 +23,9 @@ from numpy.typing import NDArray
 
 from stages.errors import UserError
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    finish,
-    finish_scored,
-    passing,
-    rows_above,
-)
+from stages.postprocess.candidates import TOP_K, Candidates, Classes, finish, finish_scored, passing
 from stages.postprocess.head import float_outputs, shape_text
+from stages.postprocess.highest import rows_above
 from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, softmax
 
 USUAL_STRIDES = ((8, 16, 32, 64), (8, 16, 32))
