@@ -8,7 +8,7 @@ result does not depend on what it is read together with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -115,6 +115,11 @@ class Picked:
 
     def __len__(self) -> int:
         return len(self.anchors)
+
+    def of_frames(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Row of the outputs and anchors of each frame."""
+        for each, anchors in zip(self._wanted, self._of_frames, strict=True):
+            yield each.row, anchors
 
     def rows(self, raw: NDArray[Any]) -> NDArray[Any]:
         """Of an output (batch, anchors, m) the rows (n, m) of these; a copy."""

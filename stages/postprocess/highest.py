@@ -1,9 +1,9 @@
 """Owns the one pass over a big tensor of class scores: which anchors have one that exceeds the confidence. No layout.
 
-The pass takes as long as the memory, if it is made of long vectors. numpy needs 31 ns for the maximum of a row of 80, so
-rows are compared with rows first, the first eighth of all anchors with the second, and so on. What is left is a row for
-each eight anchors, and few of those exceed the confidence. Two rows of classes at a time are faster than one, because
-the memory has more to do at once.
+The pass takes as long as the memory, if it is made of long vectors. numpy needs 31 ns for the maximum of a row of 80,
+so rows are compared with rows first, the first eighth of all anchors with the second, and so on. What is left is a row
+for each eight anchors, and few of those exceed the confidence. Two rows of classes at a time are faster than one,
+because the memory has more to do at once.
 """
 
 from __future__ import annotations
