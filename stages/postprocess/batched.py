@@ -8,7 +8,7 @@ result does not depend on what it is read together with.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -29,6 +29,7 @@ from stages.postprocess.candidates import (
     sound,
 )
 from stages.postprocess.head import Head
+from stages.postprocess.nms_sweep import starts_of
 
 TOGETHER: Final = 8 * TOP_K  # anchors that are read at once; of more, one frame's at a time
 
@@ -116,8 +117,18 @@ class Picked:
     def __len__(self) -> int:
         return len(self.anchors)
 
-    def rows(self, raw: NDArray[Any]) -> NDArray[Any]:
-        """Of an output (batch, anchors, m) the rows (n, m) of these; a copy."""
+    def of_frames(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Row of the outputs and anchors of each frame."""
+        for each, anchors in zip(self._wanted, self._of_frames, strict=True):
+            yield each.row, anchors
+
+    def rows(self, *parts: NDArray[Any]) -> NDArray[Any]:
+        """Of an output (batch, anchors, m), or of several that hold the anchors in turn, the rows (n, m); a copy."""
+        if len(parts) > 1:
+            return np.concatenate(
+                [_rows_of_parts([raw[row] for raw in parts], of_one) for row, of_one in self.of_frames()]
+            )
+        raw = parts[0]
         if len(self._wanted) == 1:
             return np.asarray(raw[self._wanted[0].row].take(self.anchors, axis=0))
         starts = [each.row * raw.shape[1] for each in self._wanted]
@@ -199,6 +210,18 @@ class Picked:
         end = rows.shape[1] if class_count is None else 4 + class_count
         extra = rows[:, end:] if end < rows.shape[1] else None
         return self.finish_scored(from_centres(rows[:, :4]), rows[:, 4:end], top_k, extra)
+
+
+def _rows_of_parts(parts: Sequence[NDArray[Any]], anchors: NDArray[np.intp]) -> NDArray[Any]:
+    """Rows of the anchors (ascending) of one frame, whose anchors lie in several outputs, one after the other."""
+    starts = starts_of([len(raw) for raw in parts])
+    ends = anchors.searchsorted(starts).tolist()
+    return np.concatenate(
+        [
+            raw.take(anchors[begin:end] - start, axis=0)
+            for raw, start, begin, end in zip(parts, starts, ends, ends[1:], strict=False)
+        ]
+    )
 
 
 def _cut(found: Found, top_k: int) -> Found:

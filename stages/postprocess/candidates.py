@@ -21,7 +21,6 @@ which are compared as codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -30,8 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.postprocess.codes import as_codes
-
-FEW_CLASSES: Final = 16
 
 TOP_K: Final = 1000  # candidates of a frame that go on to NMS; Ultralytics takes 30,000, which bounds no time
 
@@ -101,34 +98,6 @@ def bits_above(bits: NDArray[Any], confidence: float, dtype: np.dtype[Any]) -> N
     return chosen
 
 
-def anchors_above(class_scores: NDArray[Any], confidence: float, classes: Classes) -> NDArray[np.intp]:
-    """Indices, ascending, of the anchors of (classes, anchors), of any strides, that may pass.
-
-    Their highest score exceeds the confidence. With ``classes`` the best class may still be an unwanted one.
-    """
-    codes = as_codes(class_scores)
-    if codes is not None:
-        return np.flatnonzero(codes.codes_above(highest(codes.raw, classes), confidence))
-    return bits_above(highest(as_integers(class_scores), classes), confidence, class_scores.dtype)
-
-
-def highest(bits: NDArray[Any], classes: Classes) -> NDArray[Any]:
-    """The highest score of each anchor of (classes, anchors), integers that order as scores do, of any strides.
-
-    When few classes are wanted only theirs are read, for one class of 80 in a twentieth of the time. An anchor whose
-    best class isn't wanted may get less than its highest score, so ``passing`` must still look at it.
-    """
-    wanted: Iterable[int] | None = classes if classes is not None and 4 * len(classes) <= len(bits) else None
-    if wanted is None and len(bits) <= FEW_CLASSES:
-        wanted = range(len(bits))  # a reduction of short rows is slow: 3 classes of 8400 anchors take 0.3 ms, so 0.04
-    if wanted is None:
-        return np.asarray(np.maximum.reduce(bits, axis=0))
-    best = np.full(bits.shape[1], np.iinfo(bits.dtype).min, bits.dtype)
-    for class_id in wanted:
-        np.maximum(best, bits[class_id], out=best)
-    return best
-
-
 def best_class(class_scores: NDArray[Any]) -> NDArray[np.intp]:
     """For each row of (n, classes) the class of the highest score, the lowest one of equals.
 
@@ -179,15 +148,6 @@ def from_centres(centred: NDArray[Any]) -> NDArray[np.float32]:
     np.add(box[:2], half, out=box[2:])
     box[:2] -= half
     return box.T
-
-
-def rows_above(rows: NDArray[Any], columns: slice, confidence: float, classes: Classes = None) -> NDArray[np.intp]:
-    """Indices, ascending, of the rows (A, n) whose highest score among ``columns`` exceeds the confidence.
-
-    With ``classes`` the best class may still be an unwanted one, which ``finish_scored`` sees. (Comparing all scores
-    first, to look only at rows with a hit, is no faster: it writes a byte per score.)
-    """
-    return anchors_above(rows[:, columns].T, confidence, classes)
 
 
 def finish_scored(  # noqa: PLR0917 - the order of all functions here, and one more

@@ -68,10 +68,14 @@ class Codes:
 
     def codes_above(self, raw: NDArray[Any], limit: float) -> NDArray[np.bool_]:
         """``above`` for other codes of the same scale."""
-        below = int(np.searchsorted(self._table, np.float32(limit), side="right"))  # codes that do not exceed it
-        if below == len(self._table):
+        highest_below = self.limit(limit)
+        if highest_below >= np.iinfo(raw.dtype).max:
             return np.zeros(raw.shape, np.bool_)
-        return np.asarray(raw >= raw.dtype.type(self._lowest + below))
+        return np.asarray(raw > highest_below)
+
+    def limit(self, limit: float) -> int:
+        """The highest code whose value does not exceed the limit, as float32; one less than the lowest if all do."""
+        return self._lowest - 1 + int(np.searchsorted(self._table, np.float32(limit), side="right"))
 
     def _of(self, raw: NDArray[Any]) -> Codes:
         return Codes(raw, self._table)

@@ -3,20 +3,21 @@
 A sigmoid of every score would cost more than everything else, so big tensors are compared in logit space, with a
 margin, and only what is left gets its sigmoid, which then decides exactly.
 
-Worked in float32: numpy compares and maximises float16 slowly, and the tricks with bits of ``candidates`` are for
-values that aren't negative.
+Compared by their bits, as in ``candidates``; otherwise worked in float32, for numpy is slow with float16.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.postprocess.candidates import as_integers, threshold_bits
 from stages.postprocess.codes import as_codes
 
+_UNSIGNED: Final[dict[int, np.dtype[Any]]] = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}  # by bytes of a float
 MARGIN = 0.01  # logits; float32's own error is a thousandth of it
 
 
@@ -49,11 +50,17 @@ def floor_of(confidence: float) -> float:
 
 
 def above_floor(logits: NDArray[Any], floor: float) -> NDArray[np.bool_]:
-    """Where ``logits`` (any shape) exceed the floor; False for NaN."""
+    """Where ``logits`` (any shape) exceed the floor; for NaN it may be either."""
     codes = as_codes(logits)
     if codes is not None:
         return codes.above(floor)
-    return np.asarray(logits.astype(np.float32, copy=False) > np.float32(floor))
+    bits = as_integers(logits)
+    limit = threshold_bits(floor, logits.dtype)
+    if limit >= 0:
+        return np.asarray(bits > limit)
+    # As unsigned integers come all that isn't negative, then what is, the nearest to zero first.
+    unsigned = _UNSIGNED[logits.itemsize]
+    return np.asarray(logits.view(unsigned) < unsigned.type(limit % (1 << 8 * logits.itemsize)))
 
 
 def best_class_of_logits(logits: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:

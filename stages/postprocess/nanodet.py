@@ -23,16 +23,10 @@ from numpy.typing import NDArray
 
 from stages.errors import UserError
 from stages.model import ModelSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    finish,
-    finish_scored,
-    passing,
-    rows_above,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes
 from stages.postprocess.head import float_outputs, shape_text
+from stages.postprocess.highest import rows_above
 from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, softmax
 
 USUAL_STRIDES = ((8, 16, 32, 64), (8, 16, 32))
@@ -48,7 +42,7 @@ def points_of(width: int, height: int, strides: Sequence[int], offset: float) ->
     return np.concatenate(levels).astype(np.float32)
 
 
-class NanoDet:
+class NanoDet(ByAnchors):
     """One output (A, C + 4 (R + 1)), or for each stride (A, C) and (A, 4 (R + 1)). See Head."""
 
     suppresses = True
@@ -84,35 +78,31 @@ class NanoDet:
                 f"{model.width}x{model.height}; correct the input size, or write `strides` under `head`"
             )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        scores, bins, anchors, first = [], [], [], 0
-        for of_scores, of_bins in self.parts:
-            raw = outputs[of_scores]
-            columns = slice(0, self.classes)
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors. Indices are those of all strides, one after the other."""
+        found, first, columns = [], 0, slice(0, self.classes)
+        for place, _ in self.parts:
+            raw = outputs[place]
             if self.logits:
                 chosen = np.flatnonzero(above_floor(raw[:, columns], floor_of(confidence)).any(axis=1))
             else:
                 chosen = rows_above(raw, columns, confidence, classes)
-            scores.append(raw.take(chosen, axis=0)[:, columns])
-            distributions = outputs[of_bins].take(chosen, axis=0)
-            bins.append(distributions[:, self.classes :] if of_bins == of_scores else distributions)
-            anchors.append(chosen + first)
+            found.append(chosen + first if first else chosen)
             first += len(raw)
-        class_scores = np.concatenate(scores)
-        boxes = self._corners(np.concatenate(bins), np.concatenate(anchors))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        class_scores = picked.rows(*(outputs[place] for place, _ in self.parts))
+        if self.parts[0][0] == self.parts[0][1]:
+            class_scores, bins = class_scores[:, : self.classes], class_scores[:, self.classes :]
+        else:
+            bins = picked.rows(*(outputs[place] for _, place in self.parts))
+        boxes = self._corners(bins, picked.anchors)
         if not self.logits:
-            return finish_scored(boxes, class_scores, confidence, classes, top_k)
+            return picked.finish_scored(boxes, class_scores, top_k)
         ids, best = best_class_of_logits(class_scores)
-        ok = passing(best, ids, confidence, classes, self.classes)
-        return finish(boxes[ok], best[ok], ids[ok], top_k)
+        return picked.finish(boxes, best, ids, picked.passing(best, ids, self.classes), top_k)
 
     def _corners(self, bins: NDArray[Any], anchors: NDArray[np.intp]) -> NDArray[np.float32]:
         """x1 y1 x2 y2 in pixels of the input, of distributions (n, 4 * (R + 1))."""

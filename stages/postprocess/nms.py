@@ -18,14 +18,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.postprocess.nms_sweep import Sweep, best_first, of_groups, starts_of
+from stages.postprocess.nms_sweep import Sweep, best_first, of_groups
 
 Overlaps: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]
 
 BLOCK: Final = 64  # boxes compared all with all at a time; 32 and 128 take longer for 160 and for 1000 boxes
 
 PAIRS_OF_A_BOX: Final = 64  # with more pairs that share x than this for each box of a frame, blocks take less time
-PAIRS: Final = 1 << 17  # of all frames together: what is worked on at once stays small
+PAIRS: Final = 1 << 17  # of all frames together; of more they are worked on in two halves, so that memory stays small
 
 _LATER: Final = np.triu(np.ones((BLOCK, BLOCK), np.bool_), 1)
 
@@ -67,7 +67,7 @@ def suppress_frames(
     sweep = Sweep(boxes.take(order, axis=0), None if groups is None else groups.take(order))
     if sweep.pairs > (PAIRS_OF_A_BOX * len(order) if frames is None else PAIRS):
         if frames is not None:
-            return _one_by_one(boxes, scores, ids, counts, ious)
+            return _in_halves(boxes, scores, ids, counts, ious)
         kept = _dense(boxes, order, ids, np.float32(ious[0]))
         return kept, [len(kept)]
     same = min(ious) == max(ious)
@@ -78,19 +78,22 @@ def suppress_frames(
     return order.compress(alive), np.bincount(frames.compress(alive), minlength=len(counts)).tolist()
 
 
-def _one_by_one(
+def _in_halves(
     boxes: NDArray[np.float32],
     scores: NDArray[np.float32],
     ids: NDArray[Any] | None,
     counts: Sequence[int],
     ious: Sequence[float],
 ) -> tuple[NDArray[np.intp], list[int]]:
-    kept = []
-    for start, count, iou in zip(starts_of(counts), counts, ious, strict=False):
-        part = slice(start, start + count)
-        of_one, _ = suppress_frames(boxes[part], scores[part], None if ids is None else ids[part], [count], [iou])
-        kept.append(of_one + start)
-    return np.concatenate(kept), [len(each) for each in kept]
+    middle = len(counts) // 2
+    start = sum(counts[:middle])
+    first, of_first = suppress_frames(
+        boxes[:start], scores[:start], None if ids is None else ids[:start], counts[:middle], ious[:middle]
+    )
+    second, of_second = suppress_frames(
+        boxes[start:], scores[start:], None if ids is None else ids[start:], counts[middle:], ious[middle:]
+    )
+    return np.concatenate((first, second + start)), of_first + of_second
 
 
 def _dense(

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from stages.errors import UserError
 from stages.model import ModelSpec
 from stages.postprocess.batched import ByAnchors, Found, Picked
-from stages.postprocess.candidates import Classes, from_centres, rows_above
+from stages.postprocess.candidates import Classes, from_centres
 from stages.postprocess.head import boxes_and_scores, check_classes, single_output
+from stages.postprocess.highest import rows_above
 from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of
 
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from stages.model import ModelSpec
 from stages.postprocess.batched import ByAnchors, Found, Picked
-from stages.postprocess.candidates import Classes, rows_above
+from stages.postprocess.candidates import Classes
 from stages.postprocess.head import check_classes, single_output
+from stages.postprocess.highest import rows_above
 
 
 class Ssd(ByAnchors):

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from stages.model import ModelSpec
 from stages.postprocess.batched import ByAnchors, Found, Picked
-from stages.postprocess.candidates import Classes, rows_above
+from stages.postprocess.candidates import Classes
 from stages.postprocess.head import boxes_and_scores
+from stages.postprocess.highest import rows_above
 
 
 class YoloNas(ByAnchors):

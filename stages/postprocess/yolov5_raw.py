@@ -21,15 +21,8 @@ from numpy.typing import NDArray
 
 from stages.errors import UserError
 from stages.model import ModelSpec, TensorSpec
-from stages.postprocess.candidates import (
-    TOP_K,
-    Candidates,
-    Classes,
-    above,
-    finish,
-    from_centres,
-    passing,
-)
+from stages.postprocess.batched import ByAnchors, Found, Picked
+from stages.postprocess.candidates import Classes, above, from_centres
 from stages.postprocess.head import float_outputs, shape_text
 from stages.postprocess.logits import above_floor, best_class_of_logits, floor_of, sigmoid
 
@@ -42,7 +35,10 @@ P6: Final = (
 )
 
 
-class YoloV5Raw:
+_NO_PLACES: Final = np.empty((0, 5), np.float32)  # of a model that ``check`` refuses
+
+
+class YoloV5Raw(ByAnchors):
     """Three or four outputs of raw x y w h, objectness, class scores per anchor and cell. See Head."""
 
     suppresses = True
@@ -56,6 +52,8 @@ class YoloV5Raw:
         self.order = sorted(range(len(self.heads)), key=lambda i: -self.heads[i][2] * self.heads[i][3])
         anchors = self.given or {3: P5, 4: P6}.get(len(self.heads), ())
         self.anchors = [np.array(each, np.float32).reshape(-1, 2) for each in anchors]
+        counts = [self.heads[i][1] for i in self.order]
+        self.places = self._places() if counts == [len(each) for each in self.anchors] and counts else _NO_PLACES
 
     def check(self, model: ModelSpec) -> None:
         """See Head. Every output must be a grid over the input, and there must be anchors for it."""
@@ -106,28 +104,30 @@ class YoloV5Raw:
             and self.width // columns == self.height // rows
         )
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows or is NaN is dropped
-    def candidates(
-        self,
-        outputs: Sequence[NDArray[Any]],
-        confidence: float,
-        classes: Classes = None,
-        top_k: int = TOP_K,
-    ) -> tuple[Candidates, int]:
-        """See Head."""
-        rows, cells, sides, strides = [], [], [], []
-        for anchors, index in zip(self.anchors, self.order, strict=True):
+    def _pick(self, outputs: Sequence[NDArray[Any]], confidence: float, classes: Classes) -> NDArray[np.intp]:
+        """See ByAnchors. Indices are those of all heads, one after the other."""
+        del classes  # the objectness is looked at first
+        found, start = [], 0
+        for index in self.order:
             how, count, height, width = self.heads[index]
+            cells = height * width
             if how == "last":
-                found = self._of_rows(outputs[index].reshape(count, height * width, self.columns), confidence)
+                objectness = outputs[index].reshape(count * cells, self.columns)[:, 4]
             else:
-                found = self._of_channels(outputs[index].reshape(count, self.columns, height * width), confidence)
-            chosen, anchor, cell = found
-            rows.append(chosen)
-            cells.append(np.stack((cell % width, cell // width), axis=1))
-            sides.append(anchors[anchor])
-            strides.append(np.full((len(cell), 1), self.width // width))
-        raw = np.concatenate(rows)
+                objectness = outputs[index].reshape(count, self.columns, cells)[:, 4]
+            if self.logits:
+                passing = np.flatnonzero(above_floor(objectness, floor_of(confidence)))
+            else:
+                passing = above(objectness.reshape(-1), confidence)
+            found.append(passing + start)
+            start += count * cells
+        return np.concatenate(found)
+
+    def _read(self, outputs: Sequence[NDArray[Any]], picked: Picked, top_k: int) -> Found:
+        """See ByAnchors."""
+        raw = np.concatenate(
+            [self._rows([each[row] for each in outputs], of_one) for row, of_one in picked.of_frames()]
+        )
         class_scores = raw[:, 5:]
         if self.logits:
             objectness = sigmoid(raw[:, 4])
@@ -137,36 +137,45 @@ class YoloV5Raw:
             ids = class_scores.astype(np.float32, copy=False).argmax(axis=1)  # of a NaN, when there is one
             best = class_scores[np.arange(len(ids)), ids].astype(np.float32)
         scores = objectness * best
-        ok = passing(scores, ids, confidence, classes, self.columns - 5)
-        ok &= objectness > np.float32(confidence)
-        box = sigmoid(raw[ok, :4]) if self.logits else raw[ok, :4].astype(np.float32)
+        ok = picked.passing(scores, ids, self.columns - 5)
+        ok &= objectness > picked.confidence
+        box = sigmoid(raw[:, :4]) if self.logits else raw[:, :4].astype(np.float32)
+        places = self.places.take(picked.anchors, axis=0)
         box *= 2
-        box[:, :2] += np.concatenate(cells)[ok].astype(np.float32) - np.float32(0.5)
-        box[:, :2] *= np.concatenate(strides)[ok].astype(np.float32)
+        box[:, :2] += places[:, :2]
+        box[:, :2] *= places[:, 2:3]
         box[:, 2:] *= box[:, 2:]
-        box[:, 2:] *= np.concatenate(sides)[ok]
-        return finish(from_centres(box), scores[ok], ids[ok], top_k)
+        box[:, 2:] *= places[:, 3:]
+        return picked.finish(from_centres(box), scores, ids, ok, top_k)
 
-    def _passing(self, objectness: NDArray[Any], confidence: float) -> NDArray[np.intp]:
-        """Indices, in the flat array, of those that may exceed the confidence."""
-        if self.logits:
-            return np.flatnonzero(above_floor(objectness, floor_of(confidence)))
-        return above(objectness.reshape(-1), confidence)
+    def _rows(self, outputs: Sequence[NDArray[Any]], anchors: NDArray[np.intp]) -> NDArray[Any]:
+        """Rows (n, 5 + C) of the anchors of one frame."""
+        parts, start = [], 0
+        for index in self.order:
+            how, count, height, width = self.heads[index]
+            cells = height * width
+            # anchor by anchor, each plane of numbers in its order: picking all numbers of a cell at a time misses the
+            # cache
+            size = count * cells if how == "last" else cells
+            raw = outputs[index]
+            planes = [raw.reshape(size, self.columns).T] if how == "last" else raw.reshape(count, self.columns, cells)
+            edges = start + size * np.arange(len(planes) + 1)
+            ends = anchors.searchsorted(edges).tolist()
+            for plane, first, begin, end in zip(planes, edges.tolist(), ends, ends[1:], strict=False):
+                if begin < end:
+                    parts.append(plane.take(anchors[begin:end] - first, axis=1, mode="clip").T)
+            start += count * cells
+        return np.concatenate(parts) if parts else np.empty((0, self.columns), np.float32)
 
-    def _of_channels(
-        self, head: NDArray[Any], confidence: float
-    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
-        """Rows of numbers, anchors and cells of a head (anchors, numbers, cells)."""
-        found = [self._passing(each[4], confidence) for each in head]
-        # anchor by anchor, each plane of numbers in its order: picking all numbers of a cell at a time misses the cache
-        rows = [each.take(cells, axis=1, mode="clip").T for each, cells in zip(head, found, strict=True)]
-        anchor = np.repeat(np.arange(len(head)), [len(cells) for cells in found])
-        return np.concatenate(rows), anchor, np.concatenate(found)
-
-    def _of_rows(
-        self, head: NDArray[Any], confidence: float
-    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
-        """Rows of numbers, anchors and cells of a head (anchors, cells, numbers)."""
-        found = self._passing(head[:, :, 4].reshape(-1), confidence)
-        anchor, cell = np.divmod(found, head.shape[1])
-        return head.reshape(-1, self.columns).take(found, axis=0), anchor, cell
+    def _places(self) -> NDArray[np.float32]:
+        """For each anchor (A, 5) what is added to its x and y, its stride, its width and height."""
+        found = []
+        for anchors, index in zip(self.anchors, self.order, strict=True):
+            _, count, height, width = self.heads[index]
+            cell = np.arange(height * width)
+            corner = np.stack((cell % width, cell // width), axis=1).astype(np.float32) - np.float32(0.5)
+            stride = np.full((len(cell), 1), self.width // width, np.float32)
+            found += [
+                np.concatenate((corner, stride, np.tile(each, (len(cell), 1))), axis=1) for each in anchors[:count]
+            ]
+        return np.concatenate(found)

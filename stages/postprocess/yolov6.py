@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from stages.model import ModelSpec
 from stages.postprocess.batched import ByAnchors, Found, Picked
-from stages.postprocess.candidates import Classes, best_class, free_of_nan, from_centres, rows_above
+from stages.postprocess.candidates import Classes, best_class, free_of_nan, from_centres
 from stages.postprocess.head import check_classes, single_output
+from stages.postprocess.highest import rows_above
 
 
 class YoloV6(ByAnchors):

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from stages.model import ModelSpec
 from stages.postprocess.batched import ByAnchors, Found, Picked
-from stages.postprocess.candidates import Classes, anchors_above, rows_above
+from stages.postprocess.candidates import Classes
 from stages.postprocess.head import check_classes, single_output
+from stages.postprocess.highest import anchors_above, rows_above
 
 
 def channels_first(shape: Sequence[int], numbers: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -298,3 +299,27 @@ def test_a_ring_that_is_too_small_for_its_model_fails_the_frames_and_not_the_wor
     assert [f.cause for f in bench.post().failed] == ["post_failed"]
     bench.stage._max_batch.clear()
     assert [f.cause for f in bench.post().failed] == ["post_failed"]
+
+
+def test_a_frame_full_of_candidates_takes_its_own_time_and_not_that_of_the_quiet_ones_beside_it():
+    shape, rows = (25200, 4 + CLASSES), 4
+    model = model_of(shape=shape)
+    ring = HeapRing("outputs/m", 1, output_slot_bytes(model, rows))
+    (view,) = output_views(model, ring.begin_write(0), rows, rows)
+    rng = np.random.default_rng(0)
+    view[:] = 0
+    view[1, :, :4] = rng.uniform(5, 95, (shape[0], 4))
+    view[1, :, 4:] = rng.uniform(0.5, 1, (shape[0], CLASSES))
+    view[:, 7] = 50, 50, 10, 10, 0.9, 0, 0
+    generation = ring.end_write(0)
+    stage = Postprocess([model], [camera_of()], {"m": ring}, {"m": rows}, lambda: 0)
+    stage.open()
+    items = [PostItem(row, "gate-1", 100, 100) for row in range(rows)]
+    start = time.thread_time()
+    (done,) = stage.step(PostTask(1, "m", 0, generation, items))
+    assert time.thread_time() - start < 2  # 25 ms
+    assert [objects.cut_before for objects in done.objects] == [0, 25200 - 1000, 0, 0]
+    assert [len(scores_of(objects)) for objects in done.objects if not objects.cut_before] == [1, 1, 1]
+    assert done.objects == [
+        objects for item in items for objects in stage.step(PostTask(1, "m", 0, generation, [item]))[0].objects
+    ]
