@@ -110,9 +110,10 @@ def labels_given(text: str) -> tuple[str, ...]:
         if not 1 <= int(text[:12]) <= MOST_LABELS:
             raise UserError(f"--labels {text}: give 1 to {MOST_LABELS} classes")
         return placeholders(int(text))
+    path = Path(text)
     with contextlib.suppress(RuntimeError):  # no such user: then it's a file called so
-        text = os.path.expanduser(text)
-    content, fault = read_text(Path(text), text)
+        path = path.expanduser()
+    content, fault = read_text(path, text)
     if content is None:
         told = fault.text if fault is not None else "can't be read"
         raise UserError(f"--labels {text}: {told} (or give `coco`, or the number of classes)")
