@@ -15,7 +15,7 @@ What each question rests on:
   equivalent, which is said. A model that does not look the same everywhere finds less where it was not trained to look.
 - Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges;
   then many pictures, those given and some of a street, each fed both ways: the differences of their scores must be
-  large against how they scatter (``evidence``).
+  large against how they scatter (``evidence``). Where they are not, the file's own word for who exported it decides.
 """
 
 from __future__ import annotations
@@ -292,6 +292,12 @@ class Judge:
         if seen.sure:
             return now
         usual = self._usual.channels.upper()
+        if self._usual.known and usual == wants:
+            self._faults.append(
+                f"channels: {self._usual.why}, and so it wants {wants}, not {has}; nothing on these pictures speaks "
+                f"against it ({told})"
+            )
+            return other
         advice = "" if usual == has else f"; {self._usual.why}, so `channels: {usual.lower()}` is usual"
         self._notes.append(f"channels: their order can't be told on these pictures ({told}){advice}")
         return now

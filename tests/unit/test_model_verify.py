@@ -126,9 +126,9 @@ class TestLargeModels:
         assert told(stretched, "padding")
         assert stretched.best.placement == "center"
         swapped = verdict(tried, with_other_channels(right))
-        # YOLO26n takes blue balls for oranges as readily as oranges: told as undecided, with what is usual
-        undecided = [note for note in swapped.notes if note.startswith("channels") and "rgb` is usual" in note]
-        assert told(swapped, "channels") or undecided
+        # YOLO26n takes blue balls for oranges as readily as oranges: then the file's word for its exporter decides
+        assert told(swapped, "channels")
+        assert swapped.best.channels == right.channels
 
 
 def test_verify_prints_a_verdict_draws_the_boxes_and_gives_the_exit_status(shared_dir, tmp_path, capsys):
@@ -425,6 +425,18 @@ def test_many_pictures_that_disagree_leave_the_channels_undecided(model):
     found = Judge(runs, views_of("p", pictures[0]), [], USUAL, more=lambda: pictures).judge(model)
     assert found.faults == ()
     assert any("can't be told" in note and "standard errors" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pictures_that_tell_no_channel_order_leave_it_to_what_the_file_says_of_its_exporter(model, known):
+    runs, pictures = coloured(lambda n: 0.6, lambda n: 0.65 if n % 2 else 0.56)
+    usual = dataclasses.replace(USUAL, known=known)
+    judge = Judge(runs, views_of("p", pictures[0]), [], usual, more=lambda: pictures)
+    found = judge.judge(with_other_channels(model))
+    assert bool(told(found, "channels: it is so, and so it wants RGB, not BGR")) == known
+    assert found.best == (model if known else with_other_channels(model))
+    right = Judge(runs, views_of("p", pictures[0]), [], usual, more=lambda: pictures).judge(model)
+    assert right.faults == ()
 
 
 def test_evidence_leaves_out_pictures_on_which_nothing_is_found():
