@@ -252,11 +252,12 @@ class Judge:
             )
         return now
 
-    def _found_in_shapes(self, model: ModelSpec) -> list[Found]:
+    def _found_in_shapes(self, model: ModelSpec) -> list[tuple[Found, ...]]:
         found = []
         for number, picture in enumerate(self._shapes()):
             self._progress(f"shapes, picture {number + 1} of {len(self._shapes())}")
-            found.append(self._runs.found(model, picture, FAINT))
+            views = picture, np.ascontiguousarray(picture[:, ::-1])
+            found.append(tuple(self._runs.found(model, each, FAINT) for each in views))
         return found
 
     def _wants_stretching(self, stretched: Way, now: Way) -> bool:
