@@ -293,7 +293,9 @@ class Judge:
         if seen.sure:
             return now
         usual = self._usual.channels.upper()
-        if self._usual.known and usual == wants:
+        if self._usual.known and usual == has:
+            return now  # by the file's own word, and nothing speaks against it
+        if self._usual.known:
             self._faults.append(
                 f"channels: {self._usual.why}, and so it wants {wants}, not {has}; nothing on these pictures speaks "
                 f"against it ({told})"

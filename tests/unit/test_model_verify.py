@@ -443,6 +443,7 @@ def test_pictures_that_tell_no_channel_order_leave_it_to_what_the_file_says_of_i
     assert found.best == (model if known else with_other_channels(model))
     right = Judge(runs, views_of("p", pictures[0]), [], usual, more=lambda: pictures).judge(model)
     assert right.faults == ()
+    assert bool(right.notes) != known
 
 
 def test_evidence_leaves_out_pictures_on_which_nothing_is_found():
