@@ -68,6 +68,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.cameras and not all(args.cameras):
         raise UserError("--camera '' names no camera; leave it out to see all of them")
+    for name in args.cameras or ():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"--camera {name}: is not UTF-8, which no camera is; `campipe ctl status` lists them"
+            ) from None
     try:
         with Subscriber(args.address, args.cameras) as subscriber:
             return _show(subscriber, as_json=args.json, count=args.count, timeout_s=args.timeout_s)

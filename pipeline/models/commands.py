@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.commands.options import Subparsers
+from pipeline.commands.options import Subparsers, named
 from pipeline.models import fetch, quantize, store
 from pipeline.models.known import KnownModel
 from stages.errors import UserError
@@ -30,7 +30,9 @@ def add_parser(subparsers: Subparsers) -> None:
     actions.add_parser("list", help="name, licence and input size of each model, and where it is")
     fetching = actions.add_parser("fetch", help="get the file of a known model once, into the user's cache")
     fetching.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows as not fetched")
-    fetching.add_argument("--url", help="get it from this mirror instead; the content must be the same")
+    fetching.add_argument(
+        "--url", type=named("an address"), help="get it from this mirror instead; the content must be the same"
+    )
     finding = actions.add_parser("path", help="print the path of a model's file, checked")
     finding.add_argument("name", metavar="NAME", help="a model that `campipe models list` shows, or its YAML file")
     quantize.add_action(actions)

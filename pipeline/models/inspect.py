@@ -6,6 +6,7 @@ it is and given to ``campipe replay --model``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -18,6 +19,7 @@ from pipeline.config.labels import COCO
 from pipeline.config.replay import clip_name
 from pipeline.models.inspect_file import Looked, absolute, facts_of
 from pipeline.models.inspect_input import InputGuess, Triple, input_of
+from pipeline.yaml import read_text
 from stages.accelerators.onnx_session import TensorFacts
 from stages.errors import UserError
 from stages.model import CODE_TYPES
@@ -105,17 +107,17 @@ def labels_given(text: str) -> tuple[str, ...]:
     if text == "coco":
         return COCO
     if text.isdecimal():
-        if not 1 <= int(text) <= MOST_LABELS:
+        if not 1 <= int(text[:12]) <= MOST_LABELS:
             raise UserError(f"--labels {text}: give 1 to {MOST_LABELS} classes")
         return placeholders(int(text))
-    try:
-        lines = Path(text).expanduser().read_text("utf-8").rstrip().split("\n")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(
-            f"--labels {text}: can't be read ({type(error).__name__}); give `coco`, the number of classes, or a text "
-            "file with one label a line"
-        ) from None
-    labels = tuple(line.strip() for line in lines)
+    path = Path(text)
+    with contextlib.suppress(RuntimeError):  # no such user: then it's a file called so
+        path = path.expanduser()
+    content, fault = read_text(path, text)
+    if content is None:
+        told = fault.text if fault is not None else "can't be read"
+        raise UserError(f"--labels {text}: {told} (or give `coco`, or the number of classes)")
+    labels = tuple(line.strip() for line in content.rstrip().split("\n"))
     if not all(labels):
         raise UserError(f"--labels {text}: line {labels.index('') + 1} is empty; labels count by lines")
     return labels

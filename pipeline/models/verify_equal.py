@@ -56,9 +56,15 @@ class Shift:
         return f"{self.mean:+.4f} ± {self.error:.4f} over {self.pictures} pictures of unlike shapes"
 
 
-def shift_of(first: Sequence[Found], second: Sequence[Found]) -> Shift:
-    """Of what two ways found in the same pictures, from FAINT on. Pictures without a common object are left out."""
-    means = [float(np.mean(gaps)) for a, b in zip(first, second, strict=True) if (gaps := _gaps(a, b))]
+def shift_of(first: Sequence[Sequence[Found]], second: Sequence[Sequence[Found]]) -> Shift:
+    """Of what two ways found from FAINT on in the same pictures, each seen as it is and as in a mirror.
+
+    Pictures without a common object are left out.
+    """
+    gaps = [
+        [gap for views in zip(a, b, strict=True) for gap in _gaps(*views)] for a, b in zip(first, second, strict=True)
+    ]
+    means = [float(np.mean(each)) for each in gaps if each]
     if len(means) < 2:
         return Shift(len(means), means[0] if means else 0.0, float("inf"))
     return Shift(len(means), float(np.mean(means)), float(np.std(means, ddof=1)) / len(means) ** 0.5)

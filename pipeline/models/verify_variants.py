@@ -15,7 +15,7 @@ What each question rests on:
   equivalent, which is said. A model that does not look the same everywhere finds less where it was not trained to look.
 - Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges;
   then many pictures, those given and some of a street, each fed both ways: the differences of their scores must be
-  large against how they scatter (``evidence``).
+  large against how they scatter (``evidence``). Where they are not, the file's own word for who exported it decides.
 """
 
 from __future__ import annotations
@@ -252,11 +252,12 @@ class Judge:
             )
         return now
 
-    def _found_in_shapes(self, model: ModelSpec) -> list[Found]:
+    def _found_in_shapes(self, model: ModelSpec) -> list[tuple[Found, ...]]:
         found = []
         for number, picture in enumerate(self._shapes()):
             self._progress(f"shapes, picture {number + 1} of {len(self._shapes())}")
-            found.append(self._runs.found(model, picture, FAINT))
+            views = picture, np.ascontiguousarray(picture[:, ::-1])
+            found.append(tuple(self._runs.found(model, each, FAINT) for each in views))
         return found
 
     def _wants_stretching(self, stretched: Way, now: Way) -> bool:
@@ -292,6 +293,14 @@ class Judge:
         if seen.sure:
             return now
         usual = self._usual.channels.upper()
+        if self._usual.known and usual == has:
+            return now  # by the file's own word, and nothing speaks against it
+        if self._usual.known:
+            self._faults.append(
+                f"channels: {self._usual.why}, and so it wants {wants}, not {has}; nothing on these pictures speaks "
+                f"against it ({told})"
+            )
+            return other
         advice = "" if usual == has else f"; {self._usual.why}, so `channels: {usual.lower()}` is usual"
         self._notes.append(f"channels: their order can't be told on these pictures ({told}){advice}")
         return now

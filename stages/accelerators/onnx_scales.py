@@ -49,7 +49,10 @@ class _Node:
 
 
 def with_scales(outputs: Sequence[TensorFacts], path: str) -> tuple[TensorFacts, ...]:
-    """The outputs with scale and zero point of those that are codes and whose file tells; the others as they are."""
+    """The outputs with scale and zero point of those that are codes and whose file tells; the others as they are.
+
+    Raises UserError for an output with several scales, whose codes mean another thing in each channel.
+    """
     if not any(t.dtype in CODE_TYPES for t in outputs):
         return tuple(outputs)
     try:
@@ -57,6 +60,8 @@ def with_scales(outputs: Sequence[TensorFacts], path: str) -> tuple[TensorFacts,
         content = file.read_bytes() if file.stat().st_size <= LARGEST_BYTES else b""
         graph = first_bytes(content, 7)
         found = _scales(graph, [t.name for t in outputs if t.dtype in CODE_TYPES]) if graph is not None else {}
+    except UserError as error:
+        raise UserError.of([f"{path}: {problem}" for problem in error.problems]) from None
     except (OSError, ValueError):  # ONNX Runtime has read it: then it is written in some other way
         found = {}
     return tuple(
@@ -107,12 +112,18 @@ def _scale_of(
     scale, zero = (constants.get(node.inputs[place]) if place < len(node.inputs) else None for place in places)
     if scale is None:
         return None
-    if scale.size != 1 or (zero is not None and zero.size != 1):
+    if not _one(scale) or (zero is not None and not _one(zero)):
+        count = max(scale.size, zero.size if zero is not None else 0)
         raise UserError(
-            f"output {name} has {scale.size} scales, one per channel, which campipe does not read; quantise it with "
-            "one scale, or leave it in float (end the file before its QuantizeLinear)"
+            f"output {name} has {count} scales, one per channel or block, which campipe does not read; quantise it "
+            "with one scale, or leave it in float (end the file before its QuantizeLinear)"
         )
     return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) if zero is not None else 0
+
+
+def _one(numbers: NDArray[np.generic]) -> bool:
+    """Whether there is one number, or the same for each channel."""
+    return numbers.size > 0 and bool((numbers == numbers.reshape(-1)[0]).all())
 
 
 def _node(message: bytes) -> _Node:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from pipeline import assets
 from pipeline.cli import main
 from pipeline.config import replay_site, resolve
-from pipeline.models.inspect import inspect
+from pipeline.models.inspect import inspect, labels_given
 from pipeline.models.inspect_file import look_into
 from pipeline.models.store import find_file
 from pipeline.planning import draft_plan
@@ -216,3 +216,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(pipe)
     with pytest.raises(UserError, match="no regular file"):
         look_into(str(pipe), None)
+
+
+def test_labels_in_a_pipe_or_a_device_are_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(UserError, match="is not a regular file; name a file"):
+            labels_given(odd)
+    with pytest.raises(UserError, match="is a folder; name a file"):
+        labels_given(str(tmp_path))
+    with pytest.raises(UserError, match="no such file; check the path"):
+        labels_given("-5")
+    with pytest.raises(UserError, match="give 1 to"):
+        labels_given("9" * 5000)

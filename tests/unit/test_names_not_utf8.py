@@ -57,3 +57,15 @@ def test_a_run_whose_link_leads_into_a_folder_that_is_not_utf8_is_found(
     (run / "site").write_bytes(desk_writes)
     monkeypatch.setattr(client, "run_folders", lambda _more: ([run], []))
     assert client.find_socket(str(link / "site.yaml")) == Path("/run/control")
+
+
+def test_subscribe_refuses_a_camera_that_is_not_utf8(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["subscribe", "tcp://127.0.0.1:1", "--camera", ODD]) == 2
+    assert "is not UTF-8, which no camera is" in capsys.readouterr().err
+
+
+def test_fetch_from_an_address_that_is_empty_is_not_fetch_from_the_usual_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["models", "fetch", "yolox-nano", "--url", ""]) == 2
+    assert "'' names nothing; name an address" in capsys.readouterr().err

@@ -100,10 +100,50 @@ def test_other_operators_tell_nothing(tmp_path: Path) -> None:
     assert found(str(tmp_path / "m.onnx")) == (None, 0)
 
 
-def test_a_scale_per_channel_is_refused(tmp_path: Path) -> None:
-    path = file_of(tmp_path / "m.onnx", [QUANTISE], {"s": np.ones(4, np.float32), "z": np.zeros(4, np.uint8)})
-    with pytest.raises(UserError, match="output out has 4 scales"):
+@pytest.mark.parametrize(
+    ("scale", "zero"),
+    [
+        ([1, 2, 3, 4], [0, 0, 0, 0]),
+        ([1, 1, 1, 1], [0, 0, 0, 9]),
+        ([1, 2, 3, 4], [7]),
+        ([1], [0, 1, 0, 0]),
+    ],
+)
+def test_a_scale_per_channel_is_refused_with_the_file_and_the_remedy(
+    scale: list[int], zero: list[int], tmp_path: Path
+) -> None:
+    constants_of = {"s": np.array(scale, np.float32), "z": np.array(zero, np.uint8)}
+    path = file_of(tmp_path / "m.onnx", [QUANTISE], constants_of)
+    with pytest.raises(UserError, match=r"m\.onnx: output out has 4 scales, one per channel.*leave it in float"):
         found(path)
+
+
+def test_the_same_scale_for_every_channel_is_one_scale(tmp_path: Path) -> None:
+    constants_of = {"s": np.full(4, 0.25, np.float32), "z": np.full(4, 7, np.uint8)}
+    assert found(file_of(tmp_path / "m.onnx", [QUANTISE], constants_of)) == (0.25, 7)
+
+
+@pytest.mark.parametrize("command", ["inspect", "replay"])
+def test_a_model_with_scales_per_channel_is_refused_by_the_command_line(
+    command: str, tmp_path: Path, media_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = constants(tmp_path / "coded.onnx", {"output0": rows()}, 64, scales={"output0": (0.25, 2, "uint8")})
+    model = onnx.load(path)
+    (node,) = [each for each in model.graph.node if each.op_type == "QuantizeLinear"]
+    for number in (1, 2):
+        (old,) = [each for each in model.graph.initializer if each.name == node.input[number]]
+        several = np.repeat(numpy_helper.to_array(old).reshape(1), 7)
+        if number == 1:
+            several[3] *= 2
+        old.CopyFrom(numpy_helper.from_array(several, old.name))
+    node.attribute.append(helper.make_attribute("axis", 1))
+    onnx.save(model, path)
+    outputs = "outputs: [{name: output0, shape: [7, 84], dtype: uint8}]"
+    text = described(tmp_path, path, "yolov8", 64, "[a, b, c]", outputs)
+    arguments = ["models", "inspect", str(path)] if command == "inspect" else [
+        "replay", str(media_dir / "street.mp4"), "--max-frames", "1", "--in-process", "--model", str(text)]  # fmt: skip
+    assert main(arguments) == 2
+    assert "coded.onnx: output output0 has 7 scales, one per channel" in capsys.readouterr().err
 
 
 BOX = (16.0, 8, 48, 40)
