@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+import select
 import time
-
-import zmq
 
 from pipeline.observe.subject import about
 from pipeline.runtime.heap import Heap
@@ -74,11 +73,11 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
     behind = Behind(work.camera.name, begin.skipped)
     heap = Heap()
     heap.keep_in_one()
-    poller = zmq.Poller()
-    poller.register(channel.socket, zmq.POLLIN)
+    poller = select.poll()
+    poller.register(channel.socket, select.POLLIN)
     alone = stage.wake_fd < 0  # nothing but a message or the clock gives it something to do
     if not alone:
-        poller.register(stage.wake_fd, zmq.POLLIN)
+        poller.register(stage.wake_fd, select.POLLIN)
     try:
         for message in stage.open():
             channel.send(message)

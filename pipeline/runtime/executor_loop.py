@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable
-
-import zmq
 
 from pipeline.runtime.meter import Meter
 from pipeline.runtime.work import ExecutorWork, WorkerStart
@@ -21,7 +20,6 @@ EXIT_FAILED = 4
 
 
 def run_executors(
-    context: zmq.Context[zmq.Socket[bytes]],
     channel: WorkerChannel,
     start: WorkerStart,
     work: ExecutorWork,
@@ -44,7 +42,7 @@ def run_executors(
     try:
         for model in work.models.values():
             device.load(model, work.max_batch[model.name])
-        channels = [channel] + [WorkerChannel(context, start.where, address) for address in start.addresses[1:]]
+        channels = [channel] + [WorkerChannel(start.where, address) for address in start.addresses[1:]]
         for other in channels[1:]:
             other.send(Hello(start.token, os.getpid()))
 
@@ -90,10 +88,10 @@ def _run_executor(channel: WorkerChannel, device: Device, work: ExecutorWork, do
     rings = {camera: ring.name for camera, ring in work.frames.items()}
     try:
         channel.send(Ready(work.device.lanes, {}))
-        poller = zmq.Poller()
-        poller.register(channel.socket, zmq.POLLIN)
+        poller = select.poll()
+        poller.register(channel.socket, select.POLLIN)
         if executor.wake_fd is not None:
-            poller.register(executor.wake_fd, zmq.POLLIN)
+            poller.register(executor.wake_fd, select.POLLIN)
         stopping = False
         since_ns = 0  # when the device began to be busy
         while True:

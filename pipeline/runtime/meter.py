@@ -9,7 +9,8 @@ from pipeline.transport.channel import WorkerChannel
 from stages.messages import WorkerStats
 
 STATS_EVERY_NS = 1_000_000_000
-MEMORY_EVERY_NS = 5_000_000_000  # reading smaps_rollup walks all pages: rarely
+MEMORY_EVERY_NS = 5_000_000_000  # at first, then more and more rarely: reading smaps_rollup walks all pages
+MEMORY_AT_LEAST_EVERY_NS = 30_000_000_000
 
 
 class Meter:
@@ -22,6 +23,7 @@ class Meter:
         self._process_wide = process_wide
         self._next_ns = 0
         self._next_memory_ns = 0
+        self._memory_every_ns = MEMORY_EVERY_NS
         self._memory = (0, 0)
 
     def due_ms(self, now_ns: int) -> int:
@@ -34,7 +36,8 @@ class Meter:
             return
         self._next_ns = now_ns + STATS_EVERY_NS
         if self._process_wide and (last or now_ns >= self._next_memory_ns):
-            self._next_memory_ns = now_ns + MEMORY_EVERY_NS
+            self._next_memory_ns = now_ns + self._memory_every_ns
+            self._memory_every_ns = min(2 * self._memory_every_ns, MEMORY_AT_LEAST_EVERY_NS)
             self._memory = memory_bytes()
         cpu_ns = time.process_time_ns() if self._process_wide else 0
         self._channel.send(WorkerStats(cpu_ns, self.busy_ns, self.items, *self._memory))

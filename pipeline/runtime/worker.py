@@ -12,8 +12,6 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import zmq
-
 from pipeline.observe.logs import redact, register_secret
 from pipeline.observe.subject import about_worker
 from pipeline.runtime.decode_loop import run_decode
@@ -47,8 +45,10 @@ def main(start: WorkerStart) -> None:
     if isinstance(start.work, DecodeWork):
         register_secret(start.work.camera.password or "")  # also where whoever embeds the engine has set up no logging
     threading.Thread(target=_die_with_parent, args=(start.parent, start.run_folder), daemon=True).start()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    channel = WorkerChannel(context, start.where, start.addresses[0])
+    try:
+        channel = WorkerChannel(start.where, start.addresses[0])
+    except OSError:  # the engine has ended since
+        os._exit(EXIT_ORPHANED)
     door = RingDoor(start.door)
     failed = False
     try:
@@ -59,7 +59,7 @@ def main(start: WorkerStart) -> None:
             case DecodeWork():
                 run_decode(channel, start.work)
             case ExecutorWork():
-                run_executors(context, channel, start, start.work, last_words=_last_words, door=door)
+                run_executors(channel, start, start.work, last_words=_last_words, door=door)
             case NmsWork():
                 run_nms(channel, start.work)
             case ExporterWork():
@@ -75,7 +75,6 @@ def main(start: WorkerStart) -> None:
     finally:
         door.close()
         channel.close()
-        context.term()
     sys.stdout.flush()
     if failed:
         os._exit(EXIT_FAILED)  # threads of a vendor runtime may never join

@@ -1,5 +1,7 @@
 """Owns the sockets between the engine and its workers: one ROUTER, one DEALER per worker, over ipc in a private folder.
 
+The ROUTER is ZeroMQ's; a worker speaks the protocol itself (``zmtp``).
+
 Queues are bounded by credit, not by the socket: a decode worker sends no frame without a free slot, an executor or NMS
 worker gets no more than its capacity. So the high-water marks are set far above what can ever be under way; a socket
 that dropped or blocked there would break the ledger.
@@ -19,15 +21,15 @@ from pathlib import Path
 import zmq
 
 from pipeline.transport.codec import decode, encode
+from pipeline.transport.zmtp import Dealer, path_of
 from stages.errors import UserError
 from stages.messages import InternalMessage
 
+CONNECT_MS = 30_000
 WAIT_MS = 500  # of WorkerChannel.wait
 _HWM = 100_000
 _NAMES_KEPT = 4096
 _NOW = int(zmq.NOBLOCK)  # as plain numbers: arithmetic with enumerations costs as much as a message
-_READABLE = int(zmq.POLLIN)
-_EVENTS = int(zmq.EVENTS)
 _NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _SOCKET_NAME = "engine"
 _PREFIX = "campipe-"
@@ -205,40 +207,23 @@ class EngineChannel:
 class WorkerChannel:
     """A worker's end. Used by one thread."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], where: str, address: str) -> None:
-        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-        self.socket.set_hwm(_HWM)
-        self.socket.rcvtimeo = WAIT_MS
-        self.socket.linger = 2000  # last words still leave when the worker does
-        self.socket.identity = address.encode()
-        self.socket.connect(where)
+    def __init__(self, where: str, address: str) -> None:
+        self.socket = Dealer(path_of(where), address.encode(), connect_ms=CONNECT_MS, wait_ms=WAIT_MS)
 
     def send(self, message: InternalMessage) -> None:
-        """Send; never blocks (credit bounds the queue)."""
-        self.socket.send(encode(message), _NOW)
+        """Send; blocks only while the engine takes nothing in (credit bounds the queue)."""
+        self.socket.send(encode(message))
 
     def receive(self, timeout_ms: int | None) -> InternalMessage | None:
         """One message; None when none came within ``timeout_ms`` (0: only what is there, None: wait for ever)."""
-        # Asked first: an exception for "nothing there" costs more than a message, a poll of its own as much.
-        if not int(self.socket.getsockopt(_EVENTS)) & _READABLE and (
-            timeout_ms == 0 or not self.socket.poll(timeout_ms if timeout_ms is not None else -1)
-        ):
-            return None
-        try:
-            return decode(self.socket.recv(_NOW))
-        except zmq.Again:
-            return None
+        data = self.socket.receive(timeout_ms)
+        return None if data is None else decode(data)
 
     def wait(self) -> InternalMessage | None:
-        """The next message, for a worker that waits for nothing else; None when none came for ``WAIT_MS``.
-
-        The socket itself sleeps: a poll before it, and asking it after that, cost twice as much.
-        """
-        try:
-            return decode(self.socket.recv())
-        except zmq.Again:
-            return None
+        """The next message, for a worker that waits for nothing else; None when none came for ``WAIT_MS``."""
+        data = self.socket.wait()
+        return None if data is None else decode(data)
 
     def close(self) -> None:
-        """Close after the last words have left."""
+        """Close; the last words still arrive."""
         self.socket.close()

@@ -78,7 +78,8 @@ class PlaneShrinker:
     def write(self, lines: list[NDArray[Any]], geometry: Geometry, active: Placed) -> None:
         """Put what ``lines`` gave, for this geometry, into what ``letterbox.place_in`` gave."""
         g, step, matrix = geometry, self._step, self._matrix
-        assert step and matrix is not None
+        assert step
+        assert matrix is not None
         if self._merged.shape[:2] != (g.height, g.width):
             self._shrunk = [np.empty((g.height, g.width), np.uint8) for _ in range(3)]
             self._merged = np.empty((g.height, g.width, 3), np.uint8)

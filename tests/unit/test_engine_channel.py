@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pipeline.transport.channel import EngineChannel, WorkerChannel
+from pipeline.transport.channel import EngineChannel
 from pipeline.transport.codec import encode
 from stages.messages import Goodbye, Hello, InternalMessage
 
@@ -37,17 +37,19 @@ def test_a_message_of_too_many_parts_does_not_shift_the_next_ones(tmp_path: Path
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     engine = EngineChannel(context, where)
     engine.open()
-    worker = WorkerChannel(context, where, "nms/0#1")
+    worker = context.socket(zmq.DEALER)
+    worker.identity = b"nms/0#1"
+    worker.connect(where)
     try:
-        worker.send(Hello("t", 1))
+        worker.send(encode(Hello("t", 1)))
         assert up_to(engine, Hello("t", 1)) == ([("nms/0#1", Hello("t", 1))], 0)
-        worker.socket.send_multipart([encode(Goodbye())] * parts)
+        worker.send_multipart([encode(Goodbye())] * parts)
         for pid in range(20):
-            worker.send(Hello("t", pid))
+            worker.send(encode(Hello("t", pid)))
         found, refused = up_to(engine, Hello("t", 19))
         assert refused or any(name != "nms/0#1" for name, _ in found), "a stranger's, whom the engine does not know"
         assert found[-18:] == [("nms/0#1", Hello("t", pid)) for pid in range(2, 20)]
     finally:
-        worker.close()
+        worker.close(linger=0)
         engine.close()
         context.term()
