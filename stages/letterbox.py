@@ -71,7 +71,7 @@ def inverse_of_frames(
 ) -> NDArray[np.float32]:
     """``Geometry.inverse`` for boxes of several frames, one frame's after the other's, ``counts`` of each."""
     first = geometries[0]
-    if all(each is first for each in geometries):
+    if all(each is first or each == first for each in geometries):
         return first.inverse(boxes)
     of_each = np.array([_sides(each) for each in geometries]).repeat(counts, axis=0)
     return _inverse(boxes, *of_each.transpose(1, 0, 2))

@@ -100,7 +100,7 @@ def write(ring, model, rng, kinds):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "codes"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     kinds=st.lists(st.sampled_from(["none", "some", "many", "any bits"]), min_size=ROWS, max_size=ROWS),
