@@ -17,6 +17,8 @@ __all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with "&" by a shell without job control, as CI may be:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would inherit it, and not hear Ctrl-C
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # started with nohup: what tests start would hear it as little
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 ROOT = Path(__file__).resolve().parents[1]
 
 
