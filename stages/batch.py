@@ -153,6 +153,11 @@ class Batcher(Generic[F]):
                 oldest_ns = head.arrived_ns
         return None if oldest_ns is None else oldest_ns + pool.max_wait_ns
 
+    def max_age_ns(self, model: str) -> int | None:
+        """The least age that a live camera of this model allows; None when it has none."""
+        lines = [self._lines[camera] for camera in self._pools[model].rotation]
+        return min((line.max_age_ns for line in lines if line.live), default=None)
+
     def take(self, model: str, now_ns: int, *, live_only: bool = False) -> tuple[list[F], list[F]]:
         """The next batch, and the frames found too old on the way. The batch may be empty when all were too old."""
         pool = self._pools[model]

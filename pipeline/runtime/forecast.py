@@ -109,6 +109,10 @@ class Forecast:
         lead_ns = self._lead[model].high_ns(frames)
         return self._free_ns - (FIRST_LEAD_NS if lead_ns is None else lead_ns) - WAKE_NS
 
+    def compute_ns(self, model: str, frames: int) -> int | None:
+        """A batch of so many frames hardly takes longer than that; None when nothing is known."""
+        return self._compute[model].high_ns(frames)
+
     def _after(self, free_ns: int | None, one: _UnderWay) -> int | None:
         """When it is free after this batch too."""
         compute_ns, lead_ns = self._compute[one.model].low_ns(one.frames), self._lead[one.model].low_ns(one.frames)

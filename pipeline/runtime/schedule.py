@@ -1,7 +1,9 @@
 """Owns which executor gets a batch of which model, and when. Pure. Which frames are in it is ``stages.batch``'s.
 
-A full batch goes at once to the executor with the most room: while one computes the next is uploaded. One that is not
-full, and could become so, goes
+A full batch goes at once to the executor with the most room: while one computes the next is uploaded. (Unless the device
+is so slow that frames of live cameras would become old there: of one that takes half of ``max_age_ms`` for a batch nearly
+all results came too late. Then it waits like one that is not full, and newer frames take the places of its own.) One that
+is not full, and could become so, goes
 
 - to an executor that holds nothing as soon as its oldest frame has waited ``max_wait_ms``, or at once when every camera
   that delivers has a frame in it;
@@ -14,12 +16,15 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from pipeline.runtime.cameras import Cameras
 from pipeline.runtime.forecast import Forecast
 from pipeline.runtime.inflight import Batch, Frame, WorkerLine
 from stages.batch import Batcher
 from stages.messages import RawOutput
+
+OF_MAX_AGE: Final = 8  # a batch that takes more than this part of the age allowed waits for its device outside of it
 
 
 class Schedule:
@@ -80,12 +85,20 @@ class Schedule:
             return None
         more_can_come = self._cameras.more_can_come(model)
         due_ns = self._batcher.due_ns(model, more_can_come=more_can_come, live_only=live_only)
-        if not due_ns:
-            return None if due_ns is None else (0, worker)
+        if due_ns is None:
+            return None
+        if not due_ns and not self._slow(model, frames, worker):
+            return 0, worker
         worker, latest_ns = self._first_free(model, frames)
-        if not self._cameras.can_add(model):
+        if not due_ns or not self._cameras.can_add(model):
             due_ns = 1  # nothing would be waited for
         return max(due_ns, latest_ns), worker
+
+    def _slow(self, model: str, frames: int, worker: WorkerLine) -> bool:
+        """Whether frames of live cameras would become old behind what this executor computes."""
+        compute_ns = self._forecasts[worker.name].compute_ns(model, frames) if worker.batches else None
+        max_age_ns = None if compute_ns is None else self._batcher.max_age_ns(model)
+        return compute_ns is not None and max_age_ns is not None and compute_ns > max_age_ns // OF_MAX_AGE
 
     def _first_free(self, model: str, frames: int) -> tuple[WorkerLine, int]:
         """The executor that will have nothing to compute first, and when it should be given so many frames."""

@@ -199,3 +199,18 @@ def test_of_a_frames_time_its_decoding_its_batch_on_the_device_and_its_part_of_n
     expected = [service_ns("", "", one.frames) + run.nms_ns for one in run.runs for _ in range(one.frames)]
     assert any(one.started_ns > one.uploaded_ns for one in run.runs)
     assert sorted(run.works_ns) == sorted(expected)
+
+
+@pytest.mark.parametrize("service_ms", [300, 430, 492, 600, 800])
+@pytest.mark.parametrize("cameras", [7, 8, 12, 16])
+def test_a_device_that_takes_half_of_the_allowed_age_for_a_batch_computes_nothing_for_nothing(
+    service_ms: int, cameras: int
+) -> None:
+    """12 cameras on a device of 600 ms for a batch: 3 of some 200 frames were published, all others were too old."""
+    run = VirtualRun(paced(cameras, 10, 20, random.Random(1)), lambda *_: service_ms * MS).run()
+    published = {name: len(found) for name, found in run.detections.items()}
+    computed = sum(one.frames for one in run.runs)
+    assert sum(published.values()) >= 0.9 * computed
+    assert computed >= 0.85 * min(8, cameras) * 20_000 / service_ms, "the device is as busy as it was"
+    fair = sum(published.values()) / cameras
+    assert all(fair / 1.6 <= published.get(camera.name, 0) <= fair * 1.6 for camera in run.cameras), published
