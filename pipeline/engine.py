@@ -90,6 +90,7 @@ class Engine:
         self._next_chores_ns = 0
         self._losses = Losses(self.dispatcher)
         self._stop_reasons: list[str] = []
+        self._strays = 0
         self._desk = desk
         self._waiting = Waiting()
         self._link_log = LinkLog()
@@ -304,7 +305,9 @@ class Engine:
             try:
                 received = self._channel.receive()
             except (msgspec.DecodeError, ValueError) as error:
-                LOG.error("a message that is none was ignored: %s", error)
+                self._strays += 1
+                if str(self._strays).strip("0") == "1":  # the 1st, 10th, 100th: whoever sends them may send many
+                    LOG.error("a message that is none was ignored (number %d): %s", self._strays, error)
                 continue
             if received is None:
                 return

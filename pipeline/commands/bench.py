@@ -72,7 +72,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "memory held against the forecast of campipe check.",
     )
     scaling.add_argument(
-        "--steps", type=whole_numbers(1, 1000), default="1,8,16,32,64", help="cameras (default: 1,8,16,32,64)"
+        "--steps", type=whole_numbers(1, 1000), default="1,8,16,32,64", help="numbers of cameras (default: 1,8,16,32,64)"
     )
     scaling.add_argument("--fps", type=whole_number(1, 60), default=1, help="rate of each camera (default: 1)")
     scaling.add_argument(
@@ -231,7 +231,7 @@ def _scale(args: argparse.Namespace, load: Workload) -> tuple[str, object, str]:
 
     streams = RtspStreams(load, args.fps, size_of(load.clip)) if args.rtsp else Streams(load, args.fps)
     with streams:
-        counts = [int(word) for word in args.steps.split(",")]
+        counts = sorted({int(word) for word in args.steps.split(",")})
         found = scale(load, streams, counts, runs=args.runs, seconds=args.seconds, say=say)
     return tables.scale(found), found, ""
 

@@ -37,6 +37,8 @@ PICTURES: Final = (
 def targets_of(out: str, paths: Sequence[str]) -> list[Path]:
     """Where the pictures go; with several they are numbered. Raises UserError when one can't or must not be written."""
     try:
+        if not out:
+            raise ValueError(out)
         base = Path(out).expanduser()
         targets = [base if len(paths) == 1 else base.with_stem(f"{base.stem}-{n}") for n in range(1, len(paths) + 1)]
     except (RuntimeError, ValueError):  # nobody of that name has a home; a path without a file name

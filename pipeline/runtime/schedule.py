@@ -1,9 +1,9 @@
 """Owns which executor gets a batch of which model, and when. Pure. Which frames are in it is ``stages.batch``'s.
 
-A full batch goes at once to the executor with the most room: while one computes the next is uploaded. (Unless the device
-is so slow that frames of live cameras would become old there: of one that takes half of ``max_age_ms`` for a batch nearly
-all results came too late. Then it waits like one that is not full, and newer frames take the places of its own.) One that
-is not full, and could become so, goes
+A full batch goes at once to the executor with the most room: while one computes the next is uploaded. (Unless the
+device is so slow that frames of live cameras would become old there: of one that takes half of ``max_age_ms`` for a
+batch nearly all results came too late. Then it waits like one that is not full, and newer frames take the places of
+its own.) One that is not full, and could become so, goes
 
 - to an executor that holds nothing as soon as its oldest frame has waited ``max_wait_ms``, or at once when every camera
   that delivers has a frame in it;

@@ -33,8 +33,10 @@ def usable_bytes() -> int:
 def meminfo_available(text: str) -> int:
     """``MemAvailable`` of /proc/meminfo in bytes; a very large number when the kernel does not tell."""
     for line in text.splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
+        key, _, value = line.partition(":")
+        kilobytes = value.removesuffix("kB").strip()
+        if key == "MemAvailable" and kilobytes.isdigit():
+            return int(kilobytes) * 1024
     return 2**62
 
 

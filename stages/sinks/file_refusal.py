@@ -15,7 +15,10 @@ def explain(error: OSError, path: Path) -> str:
     """What is wrong with ``path``, and the remedy."""
     match error.errno:
         case errno.ENOENT:
-            return f"there is no folder {path.parent}; create it (mkdir -p), or choose another path"
+            folder = Path(os.path.realpath(path)).parent  # of what a link names
+            if folder.is_dir():
+                return f"no file can be made in {folder}; choose another path"
+            return f"there is no folder {folder}; create it (mkdir -p), or choose another path"
         case errno.EISDIR:
             return "that is a folder; name a file in it"
         case errno.ETXTBSY:

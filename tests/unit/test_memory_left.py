@@ -13,7 +13,8 @@ MEMINFO = "MemTotal:       16384 kB\nMemFree:         100 kB\nMemAvailable:    8
 
 def test_meminfo() -> None:
     assert meminfo_available(MEMINFO) == 8000 * 1024
-    assert meminfo_available("") > 2**60
+    for odd in ("", "MemAvailable:", "MemAvailable: abc kB", "MemAvailable: -5 kB"):
+        assert meminfo_available(odd) > 2**60
 
 
 @pytest.mark.parametrize(
