@@ -72,7 +72,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "memory held against the forecast of campipe check.",
     )
     scaling.add_argument(
-        "--steps", type=whole_numbers(1, 1000), default="1,8,16,32,64", help="numbers of cameras (default: 1,8,16,32,64)"
+        "--steps", type=whole_numbers(1, 1000), default="1,8,16,32,64", help="default: 1,8,16,32,64 cameras"
     )
     scaling.add_argument("--fps", type=whole_number(1, 60), default=1, help="rate of each camera (default: 1)")
     scaling.add_argument(

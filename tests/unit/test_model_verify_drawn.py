@@ -57,10 +57,8 @@ def test_what_can_not_be_written_is_refused_before_the_model_is_tried(picture, t
     with pytest.raises(UserError, match="there is no folder"):
         targets_of(str(tmp_path / "none" / "a.png"), [picture])
     (tmp_path / "link.png").symlink_to(tmp_path / "nowhere" / "a.png")
-    with pytest.raises(UserError, match="there is no folder .*nowhere;"):
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere;"):
         targets_of(str(tmp_path / "link.png"), [picture])
-    with pytest.raises(UserError, match="no file can be made in /proc"):
-        targets_of("/proc/a.png", [picture])
     with pytest.raises(UserError, match="--out '': is no file name"):
         targets_of("", [picture])
     with pytest.raises(UserError, match="no picture can be written in this format"):
