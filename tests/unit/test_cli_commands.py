@@ -15,7 +15,7 @@ from made.specs import model_spec
 from pipeline.cli import main
 from pipeline.commands import check, demo
 from pipeline.commands.replay import confidence_settings
-from pipeline.forecast import Forecast
+from pipeline.memory_forecast import MemoryForecast
 from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
 from pipeline.planning import needs
 from pipeline.report import CameraReport, RunReport
@@ -150,7 +150,7 @@ def test_a_site_that_does_not_fit_names_the_largest_part() -> None:
 
 
 def test_processes_that_do_not_fit_beside_the_shared_memory_are_told() -> None:
-    told = check.too_little_memory(Forecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
+    told = check.too_little_memory(MemoryForecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
     assert told.startswith("too little memory: about 3.0 GiB of processes and 1.0 GiB of shared memory are needed, 2.0")
     assert "the largest part is decode with 3.0 GiB" in told
 
@@ -203,7 +203,7 @@ def test_check_says_no_of_an_address_that_this_machine_does_not_have() -> None:
 def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))  # sources and models are not the point
+    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))  # sources and models are not the point
     site = tmp_path / "site.yaml"
     site.write_text(
         "publish: off\nsinks: [{jsonl: a/b/x.jsonl}]\ncameras: [{name: gate-1, source: 'asset:street.mp4'}]\n"
@@ -219,7 +219,7 @@ def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
 def test_check_says_that_a_site_whose_port_is_busy_can_not_be_run_unless_it_is_its_own_run(
     runs: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))
+    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))
     monkeypatch.setattr(check, "runs_now", lambda site: runs)
     site = tmp_path / "site.yaml"
     with socket.socket() as other:

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.assets import street_clip
 from pipeline.config import replay_site, resolve
-from pipeline.forecast import MIB, forecast
+from pipeline.memory_forecast import MIB, forecast
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.planning import make_plan
 from pipeline.rehearsal import NoRoom, rehearse

@@ -63,7 +63,7 @@ class _UnderWay:
     given_ns: int
 
 
-class Forecast:
+class ExecutorForecast:
     """Of one executor, which computes its batches one after the other; what it learnt outlives its incarnations."""
 
     def __init__(self) -> None:
@@ -108,6 +108,15 @@ class Forecast:
             return None
         lead_ns = self._lead[model].high_ns(frames)
         return self._free_ns - (FIRST_LEAD_NS if lead_ns is None else lead_ns) - WAKE_NS
+
+    def overdue(self, now_ns: int) -> bool:
+        """Its oldest batch should have been computed twice over by now; False when too little is known."""
+        oldest = next(iter(self._under_way.values()), None)
+        if oldest is None:
+            return False
+        due_ns = self._after(self._computed_ns, oldest)
+        compute_ns = self._compute[oldest.model].low_ns(oldest.frames)
+        return due_ns is not None and compute_ns is not None and now_ns > due_ns + compute_ns + WAKE_NS
 
     def _after(self, free_ns: int | None, one: _UnderWay) -> int | None:
         """When it is free after this batch too."""
