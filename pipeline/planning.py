@@ -143,12 +143,12 @@ def frame_slots(frames_under_way: int, cameras: int) -> int:
     return max(1, -(-frames_under_way // max(1, cameras))) + DECODE_AHEAD
 
 
-def needs(plan: RunPlan) -> Needs:
-    """What the plan takes of this machine, and what is there."""
+def needs(plan: RunPlan, held_bytes: int = 0) -> Needs:
+    """What the plan takes of this machine, and what is there. ``held_bytes``: taken now, and free again by then."""
     slots = {f"frames/{name}": count for name, count in plan.frame_slots.items()}
     slots |= {f"outputs/{name}": count for name, count in plan.output_slots.items()}
     rings = tuple(Need(name, slots[name], size) for name, size in shared_memory_bytes(plan).items())
-    free = usable_bytes()
+    free = usable_bytes(held_bytes)
     if plan.limits.shared_memory_bytes is not None:
         free = min(free, plan.limits.shared_memory_bytes)
     workers = len(plan.cameras) + plan.nms_workers + len(plan.devices)

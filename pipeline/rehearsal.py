@@ -19,7 +19,8 @@ from stages.model import ModelSpec, output_slot_bytes, output_views
 if TYPE_CHECKING:
     from pipeline.plan import DevicePlan
 
-LONGEST_S: Final = 60.0
+LONGEST_S: Final = 60.0  # without the end of any run, before the device is taken for one that hangs
+WHOLE_S: Final = 75.0  # for all runs, each of which may be slow
 LOOK_S: Final = 0.001
 
 
@@ -27,15 +28,47 @@ class NoRoom(CampipeError):
     """The device has no room for its lanes: another run, perhaps of the same site, may have it."""
 
 
+class Slow(CampipeError):
+    """The device works, but so slowly that not all runs ended in the time for them."""
+
+
+class _Progress:
+    """What all threads have done of ``wanted`` runs, until they meet at ``ready``."""
+
+    def __init__(self, wanted: int, ready: threading.Barrier) -> None:
+        self._wanted, self._ready = wanted, ready
+        self._began_s = self._latest_s = time.monotonic()
+        self._runs = 0
+        self._lock = threading.Lock()
+
+    def ended(self) -> None:
+        """One more run."""
+        with self._lock:
+            self._runs += 1
+            self._latest_s = time.monotonic()
+
+    def wait(self, model: str) -> None:
+        """A moment, for the run of this model. Raises when there is no time left, or another thread has failed."""
+        now_s = time.monotonic()
+        if self._ready.broken:
+            raise threading.BrokenBarrierError
+        if now_s - self._latest_s > LONGEST_S:
+            raise DeviceFailed(f"model {model}: no end of a run of blank pictures for {LONGEST_S:g} s")
+        if now_s - self._began_s > WHOLE_S:
+            raise Slow(f"slow, {self._runs} of {self._wanted} runs of blank pictures in {WHOLE_S:g} s")
+        time.sleep(LOOK_S)
+
+
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:
     """Run full batches of blank pictures on every lane of every executor, all at once, and give this process's memory.
 
     In bytes, as ``own_bytes`` of ``footprint``. The outputs are not in it: in a run they are shared memory.
-    Raises NoRoom when the lanes can't be had now, DeviceFailed when a run on them fails.
+    Raises NoRoom when the lanes can't be had now, DeviceFailed when a run on them fails or none ends, Slow.
     """
     ready = threading.Barrier(plan.executors + 1)
     leave = threading.Event()
     failed: list[Exception] = []
+    progress = _Progress(plan.executors * plan.lanes * len(models), ready)
 
     def run() -> None:
         try:
@@ -45,9 +78,9 @@ def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batc
                 raise NoRoom(str(error)) from error
             try:
                 for model in models:
-                    _fill(lanes, plan.lanes, model, batches[model.name])
-                ready.wait(LONGEST_S)
-                leave.wait(LONGEST_S)
+                    _fill(lanes, plan.lanes, model, batches[model.name], progress)
+                ready.wait()  # for the slowest, which says itself when it gives up
+                leave.wait()
             finally:
                 lanes.close()
         except Exception as error:  # noqa: BLE001  told by whoever waits for this thread
@@ -59,7 +92,7 @@ def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batc
         thread.start()
     held = None
     try:
-        ready.wait(LONGEST_S)
+        ready.wait()
         held = footprint(os.getpid())
     except threading.BrokenBarrierError:
         pass
@@ -69,11 +102,12 @@ def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batc
             thread.join()
     if failed:
         first = next((each for each in failed if not isinstance(each, threading.BrokenBarrierError)), failed[0])
-        raise first if isinstance(first, CampipeError) else DeviceFailed(f"device {plan.device}: {first}") from first
+        why = str(first) or type(first).__name__
+        raise first if isinstance(first, CampipeError) else DeviceFailed(f"device {plan.device}: {why}") from first
     return held.own_bytes if held is not None else 0
 
 
-def _fill(lanes: LaneSet, count: int, model: ModelSpec, batch: int) -> None:
+def _fill(lanes: LaneSet, count: int, model: ModelSpec, batch: int, progress: _Progress) -> None:
     """Run a full batch on each lane, and wait for all."""
     blank = np.full((model.height, model.width, 3), model.pad_value, np.uint8)
     size = output_slot_bytes(model, batch)
@@ -81,12 +115,11 @@ def _fill(lanes: LaneSet, count: int, model: ModelSpec, batch: int) -> None:
     for lane in range(count):
         lanes.submit(lane, model.name, [blank] * batch, output_views(model, memoryview(memory[lane]), batch, batch))
     left = count
-    until_s = time.monotonic() + LONGEST_S
     while left:
         for _, result in lanes.finished():
             if isinstance(result, Exception):
                 raise result
             left -= 1
-        if time.monotonic() > until_s:
-            raise DeviceFailed(f"model {model.name}: no end of a run of blank pictures for {LONGEST_S:g} s")
-        time.sleep(LOOK_S)
+            progress.ended()
+        if left:
+            progress.wait(model.name)

@@ -22,7 +22,7 @@ from pipeline.bench.outcome import Outcome
 from pipeline.bench.streams import Streams
 from pipeline.bench.windows import Windows
 from pipeline.bench.workload import Workload
-from pipeline.forecast import Forecast, forecast
+from pipeline.memory_forecast import MemoryForecast, forecast
 from pipeline.observe.processes import Footprint
 from pipeline.plan import RunPlan
 from stages.camera import CameraSpec
@@ -73,7 +73,7 @@ class Step:
     held: dict[str, Held]
     rings_bytes: int
     touched_bytes: int
-    forecast: Forecast
+    forecast: MemoryForecast
 
     @property
     def total(self) -> Held:
@@ -126,7 +126,7 @@ def scale(load: Workload, streams: Streams, counts: Sequence[int], *, runs: int,
     return Scale(streams.fps, {count: tuple(steps) for count, steps in found.items()})
 
 
-def _as_check(plan: RunPlan) -> Callable[[RunPlan], Forecast]:
+def _as_check(plan: RunPlan) -> Callable[[RunPlan], MemoryForecast]:
     """What ``campipe check`` says of a plan, whose cameras all send what the only camera of this one does."""
     from pipeline.commands.check import try_all
 
@@ -139,7 +139,7 @@ def _as_check(plan: RunPlan) -> Callable[[RunPlan], Forecast]:
 
 
 def _in_own_python(
-    load: Workload, cameras: Sequence[CameraSpec], address: str, windows: Windows, expected: Forecast
+    load: Workload, cameras: Sequence[CameraSpec], address: str, windows: Windows, expected: MemoryForecast
 ) -> Step:
     from pipeline.runtime.starting import starting_processes
 
@@ -175,7 +175,7 @@ def _play(  # noqa: PLR0917  called in one place
     address: str,
     windows: Windows,
     began_ns: int,
-    expected: Forecast,
+    expected: MemoryForecast,
 ) -> None:
     """In the process: plan, run, tell."""
     from pipeline.observe import logs
@@ -197,7 +197,7 @@ def _play(  # noqa: PLR0917  called in one place
 
 
 def _step(  # noqa: PLR0917  as _play
-    load: Workload, cameras: list[CameraSpec], address: str, windows: Windows, began_ns: int, expected: Forecast
+    load: Workload, cameras: list[CameraSpec], address: str, windows: Windows, began_ns: int, expected: MemoryForecast
 ) -> Step:
     plan = running.plan_of(load, cameras, address, trace=False)
     names = [camera.name for camera in cameras]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.commands.options import Subparsers, add_settings, named
-from stages.errors import SourceRefused, UserError
+from stages.errors import DeviceFailed, SourceRefused, UserError
 
 if TYPE_CHECKING:
-    from pipeline.forecast import Forecast
+    from pipeline.memory_forecast import MemoryForecast
     from pipeline.plan import DevicePlan, RunPlan
     from pipeline.planning import Needs
     from stages.camera import CameraSpec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE_TIMEOUT_S: Final = 15.0
 CAMERA_TIMEOUT_MS: Final = 10_000  # to connect, and again for its first picture, unless its own deadlines are shorter
 CAMERA_SPARE_S: Final = 5.0  # beyond both: then it hangs in a call that does not return
-DEVICE_TIMEOUT_S: Final = 90.0  # loading a model and warming it up, on a slow machine
+DEVICE_TIMEOUT_S: Final = 180.0  # on a slow machine: models are loaded and warmed up, then it is tried (WHOLE_S)
 AT_ONCE: Final = 4
 CAMERAS_AT_ONCE: Final = 16  # they are mostly waited for
 
@@ -49,6 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Try everything, print what was found, raise UserError with every problem."""
+    from pipeline.commands.held import bytes_held_by_run
     from pipeline.commands.outputs import Inputs, judge_outputs
     from pipeline.config import load_site, resolve
     from pipeline.observe import logs
@@ -64,23 +65,28 @@ def run(args: argparse.Namespace) -> int:
         plan = draft_plan(resolve(site))
     finally:
         undo()
-    need = needs(plan)
-    sources, devices, problems = try_all(plan)
+    runs = runs_now(args.site)
+    sources, devices, problems = try_all(plan, runs=runs)
     sinks, bad_sinks, occupied = try_sinks(plan)
-    runs = bool(occupied) and runs_now(args.site)
     problems += bad_sinks if runs else bad_sinks + occupied
     problems += judge_outputs(inputs, plan, None).problems
     expected = expect(plan, sources, devices)
-    lines = [*render(plan, need, sources, devices, expected), *sinks]
+    # what the run holds now is free for the one that would take its place
+    held_bytes = bytes_held_by_run(args.site) if runs else 0
+    need = needs(plan, held_bytes or 0)
+    lines = [*render(plan, need, sources, devices, expected, judged=held_bytes is not None), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
-    if not need.fits:
+    if held_bytes is None:
+        print("what its run holds now can't be told, so whether the memory is enough is not judged")  # noqa: T201
+    elif not need.fits:
         problems.append(too_little(need))
-    elif expected.all_bytes > (there := available_bytes()):
+    elif expected.all_bytes > (there := available_bytes() + held_bytes):
         problems.append(too_little_memory(expected, there))
     if problems:
         raise UserError.of(problems)
-    verdict = "runs now, and has what is occupied" if runs else "can be run"
-    print(f"all sources and models work, and it fits: this site {verdict}")  # noqa: T201
+    fits = "" if held_bytes is None else ", and it fits"
+    verdict = "runs now, and has what is occupied" if runs and occupied else "can be run"
+    print(f"all sources and models work{fits}: this site {verdict}")  # noqa: T201
     return 0
 
 
@@ -95,8 +101,11 @@ def runs_now(site: str) -> bool:
     return True
 
 
-def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], list[str]]:
-    """Facts by camera, what was found by device, and the problems of those that are missing from these."""
+def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts], dict[str, Opened], list[str]]:
+    """Facts by camera, what was found by device, and the problems of those that are missing from these.
+
+    ``runs``: a run of the same site may have what a device has no more of.
+    """
     import multiprocessing
 
     from pipeline.runtime.isolated import call_in_process
@@ -120,7 +129,7 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], l
 
     def try_device(device: DevicePlan) -> Opened:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
-        return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches)
+        return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
 
     try:
         at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
@@ -138,7 +147,7 @@ def try_all(plan: RunPlan) -> tuple[dict[str, SourceFacts], dict[str, Opened], l
 class Opened:
     """What opening a device and loading its models has shown."""
 
-    took_s: float
+    took_s: float  # 0: it could not be opened beside the run of the same site
     facts: tuple[str, ...] = ()  # what the device tells of itself
     own_bytes: int = 0  # memory that it takes in its process, every lane in use
 
@@ -179,18 +188,23 @@ def in_parallel(
     return good, bad
 
 
-def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> Opened:
-    """Open the device, load the models and fill all lanes as executors would. Runs in a process of its own."""
+def load_models(
+    device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int], *, runs: bool = False
+) -> Opened:
+    """Open the device, load the models and fill all lanes as executors would. Runs in a process of its own.
+
+    ``runs``: see ``try_all``.
+    """
     import os
     import time
 
     from pipeline.observe.processes import footprint
-    from pipeline.rehearsal import NoRoom, rehearse
+    from pipeline.rehearsal import NoRoom, Slow, rehearse
     from stages.accelerators.accelerator import Described
     from stages.accelerators.registry import open_device
 
     before = footprint(os.getpid())
-    own_bytes = 0
+    own_bytes, took_s = 0, 0.0
     began_ns = time.monotonic_ns()
     opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
     problems: list[str] = []
@@ -206,11 +220,13 @@ def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mappin
         if not problems:
             if isinstance(opened, Described):
                 facts = tuple(opened.facts())
-            try:
-                if before is not None:
-                    own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
-            except NoRoom as error:  # no offence at the run of the same site
-                facts = (*facts, f"{device.device}: not tried with all lanes, and its memory is not known: {error}")
+            if before is not None:
+                own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
+    except (NoRoom, Slow, DeviceFailed) as error:
+        if isinstance(error, DeviceFailed) and not runs:
+            raise
+        # no offence at what the run of the same site has of it, nor at slowness
+        facts = (*facts, f"{device.device}: not tried with all lanes, and its memory is not known: {error}")
     finally:
         opened.close()
     if problems:
@@ -218,9 +234,9 @@ def load_models(device: DevicePlan, models: Sequence[ModelSpec], batches: Mappin
     return Opened(took_s, facts, own_bytes)
 
 
-def expect(plan: RunPlan, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> Forecast:
+def expect(plan: RunPlan, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> MemoryForecast:
     """The memory that a run of the plan will take."""
-    from pipeline.forecast import forecast
+    from pipeline.memory_forecast import forecast
 
     return forecast(plan, sources, {name: found.own_bytes for name, found in opened.items()})
 
@@ -230,9 +246,11 @@ def render(
     need: Needs,
     sources: Mapping[str, SourceFacts],
     opened: Mapping[str, Opened],
-    expected: Forecast,
+    expected: MemoryForecast,
+    *,
+    judged: bool = True,
 ) -> list[str]:
-    """The tables: cameras, models, devices, totals."""
+    """The tables: cameras, models, devices, totals. ``judged``: whether it fits is known."""
     from pipeline.observe.figures import size
     from pipeline.observe.logs import printable
     from pipeline.observe.summary import align
@@ -273,12 +291,13 @@ def render(
     devices = [("device", "executors", "lanes", "threads", "models loaded in")]
     for device in plan.devices:
         found = opened.get(device.device)
-        state = f"{found.took_s:.1f} s" if found is not None else "can't be used"
+        loaded = f"{found.took_s:.1f} s" if found is not None and found.took_s else "not tried"
+        state = loaded if found is not None else "can't be used"
         devices.append((device.device, str(device.executors), str(device.lanes), str(device.threads), state))
     processes = (
         f"1 engine + {need.decode_processes} decode + {need.executor_processes} executor + {need.nms_processes} nms"
     )
-    verdict = "fits" if need.fits else "does not fit"
+    verdict = f": {'fits' if need.fits else 'does not fit'}" if judged else ""
     parts = ", ".join(f"{kind} {size(held)}" for kind, held in expected.kinds.items())
     return [
         *align(cameras, left=(0, 3, 5)),
@@ -295,7 +314,7 @@ def render(
         "",
         f"processes: {processes} = {need.processes}",
         f"memory of processes: about {size(expected.own_bytes)} ({parts})",
-        f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available: {verdict}",
+        f"shared memory: {size(need.shared_bytes)} needed, {size(need.usable_bytes)} available{verdict}",
     ]
 
 
@@ -319,7 +338,7 @@ def too_little(need: Needs) -> str:
     )
 
 
-def too_little_memory(expected: Forecast, available_bytes: int) -> str:
+def too_little_memory(expected: MemoryForecast, available_bytes: int) -> str:
     """The refusal of a site whose processes do not fit beside its shared memory."""
     from pipeline.observe.figures import size
 

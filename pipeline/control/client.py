@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import stat
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,15 @@ def find_socket(site: str | None) -> Path:
     if not found:
         raise UserError(_nobody(site, [*others, *(unit for unit in units if not os.access(unit, os.R_OK | os.X_OK))]))
     raise UserError(f"{len(found)} runs fit; say which one: {'; '.join(map(str, found))}")
+
+
+def engine_at(path: Path) -> int:
+    """Number of the process that listens at ``path``; 0 for one in another container. Raises OSError if none does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        _connect(connection, path)
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", peer)[0]
+    return pid
 
 
 def _is_own(run: _Run) -> bool:

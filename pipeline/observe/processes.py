@@ -52,6 +52,15 @@ def private_bytes(pid: int) -> int:
     return told.get("Private_Clean", 0) + told.get("Private_Dirty", 0)
 
 
+def held_bytes(pid: int) -> int | None:
+    """Its part of all memory that no file backs, shared rings included; None when it is gone or nobody tells.
+
+    In the sum over processes each page counts once.
+    """
+    told = _smaps(pid)
+    return told["Pss_Anon"] + told.get("Pss_Shmem", 0) if "Pss_Anon" in told else None  # since Linux 5.9
+
+
 def children(pid: int) -> list[int]:
     """The processes that it has started and that live."""
     found: list[int] = []

@@ -87,8 +87,8 @@ def run_decode(channel: WorkerChannel, work: DecodeWork) -> None:
             wait_ns = stage.wait_ns()
             now_ns = time.monotonic_ns()
             if now_ns >= chores_ns:
-                chores_ns = now_ns + CHORES_EVERY_NS
                 meter.report(now_ns)
+                chores_ns = min(now_ns + CHORES_EVERY_NS, meter.due_ns)  # else it is polled for a report that is late
                 heap.tidy(now_ns)
                 behind.look(stage.skipped, now_ns)
             if wait_ns is None and alone:

@@ -26,6 +26,11 @@ class Meter:
         self._memory_every_ns = MEMORY_EVERY_NS
         self._memory = (0, 0)
 
+    @property
+    def due_ns(self) -> int:
+        """When the next report is due."""
+        return self._next_ns
+
     def due_ms(self, now_ns: int) -> int:
         """Milliseconds until the next report."""
         return max(0, (self._next_ns - now_ns) // 1_000_000 + 1)

@@ -7,9 +7,12 @@ its own.) One that is not full, and could become so, goes
 
 - to an executor that holds nothing as soon as its oldest frame has waited ``max_wait_ms``, or at once when every camera
   that delivers has a frame in it;
-- to one that computes only just before that is forecast to be over (``forecast``): sooner it would wait there, closed,
-  in place of here, open. The moment is not moved on by other batches that are given meanwhile, so that no model
-  starves, and when the forecast was wrong the batch goes at once: the device has work first, full batches second.
+- to one that computes only just before that is forecast to be over (``executor_forecast``): sooner it would wait
+  there, closed, in place of here, open. The moment is not moved on by other batches that are given meanwhile, so that
+  no model starves, and when the forecast was wrong the batch goes at once: the device has work first, full batches
+  second.
+
+An executor that is overdue, because it hangs or has become slow, gets a batch only when no other has room.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pipeline.runtime.cameras import Cameras
-from pipeline.runtime.forecast import Forecast
+from pipeline.runtime.executor_forecast import ExecutorForecast
 from pipeline.runtime.inflight import Batch, Frame, WorkerLine
 from stages.batch import Batcher
 from stages.messages import RawOutput
@@ -43,7 +46,7 @@ class Schedule:
         self._cameras = cameras
         self._executors = executors
         self._free_outputs = free_outputs
-        self._forecasts: defaultdict[str, Forecast] = defaultdict(Forecast)
+        self._forecasts: defaultdict[str, ExecutorForecast] = defaultdict(ExecutorForecast)
         self.next_due_ns: int | None = None  # when ``startable`` may have more, if nothing else happens
         self._held: dict[str, int] = {}  # by model: the earliest moment for its batch that was forecast so far
 
@@ -65,7 +68,7 @@ class Schedule:
         """Models of which a batch should go out now, each with the executor for it, in the order of their turns."""
         self.next_due_ns = None
         for model in list(self._models):
-            turn = self._turn(model, live_only=live_only)
+            turn = self._turn(model, now_ns, live_only=live_only)
             if turn is None:
                 continue
             due_ns, worker = turn
@@ -74,7 +77,7 @@ class Schedule:
             elif self.next_due_ns is None or due_ns < self.next_due_ns:
                 self.next_due_ns = due_ns
 
-    def _turn(self, model: str, *, live_only: bool) -> tuple[int, WorkerLine] | None:
+    def _turn(self, model: str, now_ns: int, *, live_only: bool) -> tuple[int, WorkerLine] | None:
         """From when a batch of this model should go to which executor; 0: at once. ``live_only``: see ``Batcher``."""
         frames = self._batcher.waiting(model, live_only=live_only)
         if not frames:
@@ -87,12 +90,17 @@ class Schedule:
         due_ns = self._batcher.due_ns(model, more_can_come=more_can_come, live_only=live_only)
         if due_ns is None:
             return None
-        if not due_ns and not self._slow(model, frames, worker):
-            return 0, worker
-        worker, latest_ns = self._first_free(model, frames)
+        if not due_ns:
+            worker = roomiest(self._on_time(now_ns)) or worker
+            if not self._slow(model, frames, worker):
+                return 0, worker
+        worker, latest_ns = self._first_free(model, frames, now_ns)
         if not due_ns or not self._cameras.can_add(model):
             due_ns = 1  # nothing would be waited for
         return max(due_ns, latest_ns), worker
+
+    def _on_time(self, now_ns: int) -> Iterator[WorkerLine]:
+        return (each for each in self._executors.values() if not self._forecasts[each.name].overdue(now_ns))
 
     def _slow(self, model: str, frames: int, worker: WorkerLine) -> bool:
         """Whether frames of live cameras would become old behind what this executor computes."""
@@ -100,14 +108,16 @@ class Schedule:
         max_age_ns = None if compute_ns is None else self._batcher.max_age_ns(model)
         return compute_ns is not None and max_age_ns is not None and compute_ns > max_age_ns // OF_MAX_AGE
 
-    def _first_free(self, model: str, frames: int) -> tuple[WorkerLine, int]:
+    def _first_free(self, model: str, frames: int, now_ns: int) -> tuple[WorkerLine, int]:
         """The executor that will have nothing to compute first, and when it should be given so many frames."""
-        found: list[tuple[int, int, int, WorkerLine]] = []
+        found: list[tuple[bool, int, int, int, WorkerLine]] = []
         for index, worker in enumerate(self._executors.values()):
             if worker.room > 0:
-                latest_ns = self._forecasts[worker.name].latest_ns(model, frames) or 0 if worker.batches else 0
-                found.append((latest_ns, -worker.room, index, worker))
-        latest_ns, _, _, worker = min(found)
+                forecast = self._forecasts[worker.name]
+                latest_ns = forecast.latest_ns(model, frames) or 0 if worker.batches else 0
+                # the forecast of one that is overdue lies in the past: it would be the first of all
+                found.append((forecast.overdue(now_ns), latest_ns, -worker.room, index, worker))
+        _, latest_ns, _, _, worker = min(found)
         if latest_ns > 0:
             latest_ns = self._held[model] = min(latest_ns, self._held.get(model, latest_ns))
         return worker, latest_ns

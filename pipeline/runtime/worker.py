@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -25,7 +26,9 @@ from pipeline.transport.ring_door import RingDoor
 from stages.errors import SourceRefused, UserError
 from stages.messages import Hello, Refused, WorkerFailed
 
+LOG = logging.getLogger("campipe.worker")
 EXIT_ORPHANED = 3
+ENGINE_GONE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
 
 def main(start: WorkerStart) -> None:
@@ -45,10 +48,7 @@ def main(start: WorkerStart) -> None:
     if isinstance(start.work, DecodeWork):
         register_secret(start.work.camera.password or "")  # also where whoever embeds the engine has set up no logging
     threading.Thread(target=_die_with_parent, args=(start.parent, start.run_folder), daemon=True).start()
-    try:
-        channel = WorkerChannel(start.where, start.addresses[0])
-    except OSError:  # the engine has ended since
-        os._exit(EXIT_ORPHANED)
+    channel = _connected(start)
     door = RingDoor(start.door)
     failed = False
     try:
@@ -78,6 +78,17 @@ def main(start: WorkerStart) -> None:
     sys.stdout.flush()
     if failed:
         os._exit(EXIT_FAILED)  # threads of a vendor runtime may never join
+
+
+def _connected(start: WorkerStart) -> WorkerChannel:
+    """The connection to the engine. Ends this process when there is none, and tells why unless the engine has ended."""
+    try:
+        return WorkerChannel(start.where, start.addresses[0])
+    except ENGINE_GONE:
+        os._exit(EXIT_ORPHANED)
+    except (OSError, ValueError) as error:
+        LOG.error("%s: no connection to the engine: %s: %s", start.name, type(error).__name__, error)
+        os._exit(EXIT_FAILED)
 
 
 def _last_words(error: BaseException) -> WorkerFailed:

@@ -25,9 +25,9 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
     return free
 
 
-def usable_bytes() -> int:
-    """What a run may plan with."""
-    return int(available_bytes() * (1 - KEEP_FREE_SHARE))
+def usable_bytes(held_bytes: int = 0) -> int:
+    """What a run may plan with, once those have given back ``held_bytes`` who hold them now."""
+    return int((available_bytes() + held_bytes) * (1 - KEEP_FREE_SHARE))
 
 
 def meminfo_available(text: str) -> int:

@@ -127,7 +127,7 @@ def test_a_site_overwrites_its_own_files(
 ) -> None:
     from pipeline.commands import check
 
-    monkeypatch.setattr(check, "try_all", lambda _plan: ({}, {}, []))  # sources and models are not the point
+    monkeypatch.setattr(check, "try_all", lambda _plan, **_: ({}, {}, []))  # sources and models are not the point
     models = ROOT / "configs" / "models"
     text = (models / "coco-ssd.yaml").read_text()
     (folder / "own.yaml").write_text(re.sub(r"(?m)^file: .*$", "file: model.onnx", text))

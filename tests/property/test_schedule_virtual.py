@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracles.virtual_run import MS, Camera, VirtualRun, paced
 from searching import examples
 
-from pipeline.runtime.forecast import WAKE_NS, Forecast
+from pipeline.runtime.executor_forecast import WAKE_NS, ExecutorForecast
 
 Service = Callable[[str, str, int], int]
 
@@ -27,7 +27,7 @@ LOADS = [4, 8, 11, 14, 16]  # of 25 frames/s each; the device carries 17 to 18 o
 def no_forecasts() -> Iterator[None]:
     """Batches close as soon as their time has come, though the device computes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Forecast, "latest_ns", lambda *_: None)
+        patch.setattr(ExecutorForecast, "latest_ns", lambda *_: None)
         yield
 
 

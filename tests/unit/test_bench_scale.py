@@ -23,7 +23,7 @@ from pipeline.bench.probe import Edge, Notes, Published, helpers
 from pipeline.bench.scale import Held, Scale, Step, rings_of
 from pipeline.bench.windows import SECOND_NS, Windows
 from pipeline.commands.bench import picture_size, whole_numbers
-from pipeline.forecast import Forecast
+from pipeline.memory_forecast import MemoryForecast
 from pipeline.observe.processes import Footprint, children, command, family, footprint
 from pipeline.transport.arena import SharedRing, ring_bytes
 
@@ -71,7 +71,7 @@ def step(cameras: int) -> Step:
         "engine": Held.of([Footprint(30 * MIB, 32 * MIB, 10, 50 + 6 * cameras)]),
         "decode": Held.of([Footprint(9 * MIB, 10 * MIB, 4, 18)] * cameras),
     }
-    forecast = Forecast({"engine": 32 * MIB, "decode": 8 * MIB * cameras}, 100 * MIB)
+    forecast = MemoryForecast({"engine": 32 * MIB, "decode": 8 * MIB * cameras}, 100 * MIB)
     return Step(cameras, 1 + cameras / 10, 2.0, outcome(cameras), held, 100 * MIB, 90 * MIB, forecast)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import socket
 import threading
 from pathlib import Path
@@ -15,7 +16,7 @@ from made.specs import model_spec
 from pipeline.cli import main
 from pipeline.commands import check, demo
 from pipeline.commands.replay import confidence_settings
-from pipeline.forecast import Forecast
+from pipeline.memory_forecast import MemoryForecast
 from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
 from pipeline.planning import needs
 from pipeline.report import CameraReport, RunReport
@@ -150,7 +151,7 @@ def test_a_site_that_does_not_fit_names_the_largest_part() -> None:
 
 
 def test_processes_that_do_not_fit_beside_the_shared_memory_are_told() -> None:
-    told = check.too_little_memory(Forecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
+    told = check.too_little_memory(MemoryForecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
     assert told.startswith("too little memory: about 3.0 GiB of processes and 1.0 GiB of shared memory are needed, 2.0")
     assert "the largest part is decode with 3.0 GiB" in told
 
@@ -203,7 +204,7 @@ def test_check_says_no_of_an_address_that_this_machine_does_not_have() -> None:
 def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))  # sources and models are not the point
+    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))  # sources and models are not the point
     site = tmp_path / "site.yaml"
     site.write_text(
         "publish: off\nsinks: [{jsonl: a/b/x.jsonl}]\ncameras: [{name: gate-1, source: 'asset:street.mp4'}]\n"
@@ -219,7 +220,7 @@ def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
 def test_check_says_that_a_site_whose_port_is_busy_can_not_be_run_unless_it_is_its_own_run(
     runs: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan: ({}, {}, []))
+    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))
     monkeypatch.setattr(check, "runs_now", lambda site: runs)
     site = tmp_path / "site.yaml"
     with socket.socket() as other:
@@ -233,6 +234,49 @@ def test_check_says_that_a_site_whose_port_is_busy_can_not_be_run_unless_it_is_i
     assert "this site can be run" not in out
     assert ("this site runs now, and has what is occupied" in out) == runs
     assert ("another program uses that port; end it" in err) == (not runs)
+
+
+@pytest.mark.parametrize("held_mib", [0, 900, None])
+@pytest.mark.parametrize("runs", [False, True])
+def test_check_counts_what_the_run_of_the_same_site_holds_as_free(
+    runs: bool,
+    held_mib: int | None,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))
+    monkeypatch.setattr(check, "runs_now", lambda site: runs)
+    held_bytes = None if held_mib is None else held_mib << 20
+    monkeypatch.setattr("pipeline.commands.held.bytes_held_by_run", lambda site: held_bytes)
+    monkeypatch.setattr("pipeline.transport.memory.available_bytes", lambda: 1 << 20)
+    site = tmp_path / "site.yaml"
+    site.write_text("publish: off\nsinks: [{jsonl: x.jsonl}]\ncameras: [{name: gate-1, source: 'asset:street.mp4'}]\n")
+    fits = runs and held_mib != 0
+    assert main(["check", str(site)]) == (0 if fits else 2)
+    out, err = capsys.readouterr()
+    assert ("too little shared memory" in err) == (not fits)
+    assert ("does not fit" in out) == (not fits)
+    assert ("is not judged" in out) == (runs and held_mib is None)
+    assert ("and it fits" in out) == (runs and held_mib == 900)
+
+
+def test_what_a_run_holds_is_its_processes_and_its_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.commands.held import bytes_held_by_run
+
+    assert bytes_held_by_run(str(tmp_path / "site.yaml")) is None, "it does not run"
+    with socket.socket(socket.AF_UNIX) as listener:  # this process is the engine
+        listener.bind(str(tmp_path / "control"))
+        listener.listen()
+        monkeypatch.setattr("pipeline.commands.held.find_socket", lambda _site: tmp_path / "control")
+        before = bytes_held_by_run("site.yaml")
+        with mmap.mmap(-1, 8 << 20) as ring:
+            ring.write(bytes([1]) * (8 << 20))
+            after = bytes_held_by_run("site.yaml")
+    assert before is not None
+    assert after is not None
+    assert before > 8 << 20
+    assert 7 << 20 < after - before < 20 << 20
 
 
 def test_whether_the_site_itself_runs_is_asked_of_its_control_socket(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import types
 from functools import cache
 from typing import Any
 
 import pytest
 
+from pipeline import rehearsal
 from pipeline.assets import street_clip
+from pipeline.commands.check import load_models
 from pipeline.config import replay_site, resolve
-from pipeline.forecast import MIB, forecast
+from pipeline.memory_forecast import MIB, forecast
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.planning import make_plan
-from pipeline.rehearsal import NoRoom, rehearse
+from pipeline.rehearsal import NoRoom, Slow, rehearse
 from pipeline.runtime.rings import shared_memory_bytes
 from stages.accelerators.accelerator import RunTimes
 from stages.accelerators.canned import CannedDevice, CannedOptions
@@ -137,3 +140,73 @@ def test_a_device_that_another_run_has_filled_is_no_problem_of_the_trial_run() -
             made.models,
             {"coco-ssd": 1},
         )
+
+
+def rehearse_slowly(monkeypatch: pytest.MonkeyPatch, service_s: float, count: int = 3) -> int:
+    """So many models on two lanes of a device that takes so long for each run, in virtual time."""
+    now_s = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda _: now_s.__setitem__(0, now_s[0] + 0.5))
+    monkeypatch.setattr(rehearsal, "time", clock)
+
+    class Lanes:
+        wake_fd = None
+
+        def __init__(self) -> None:
+            self.ends_s: list[float] = []
+
+        def submit(self, *_: object) -> None:
+            self.ends_s.append(max([now_s[0], *self.ends_s]) + service_s)
+
+        def finished(self) -> list[tuple[int, None]]:
+            ended = [each for each in self.ends_s if each <= now_s[0]]
+            self.ends_s = [each for each in self.ends_s if each > now_s[0]]
+            return [(0, None)] * len(ended)
+
+        def close(self) -> None:
+            pass
+
+    device: Any = type("Device", (), {"lanes": lambda *_: Lanes()})()
+    models = [dataclasses.replace(plan(1).models[0], name=f"m{index}") for index in range(count)]
+    return rehearse(device, DevicePlan("canned:0", 1, 1, 2), models, dict.fromkeys((m.name for m in models), 1))
+
+
+def test_all_runs_together_may_take_longer_than_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rehearse_slowly(monkeypatch, 11.0) > MIB, "66 s for all"
+
+
+def test_a_device_that_works_slowly_is_no_device_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Slow, match=r"^slow, 3 of 6 runs of blank pictures in 75 s$"):
+        rehearse_slowly(monkeypatch, 20.0)
+
+
+def test_a_device_on_which_no_run_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceFailed, match="model m0: no end of a run of blank pictures for 60 s"):
+        rehearse_slowly(monkeypatch, 100.0)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("failing", ["load", "rehearse"])
+def test_a_device_that_the_run_of_the_same_site_has_filled_is_no_problem_of_the_site(
+    monkeypatch: pytest.MonkeyPatch, failing: str, runs: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise DeviceFailed("device canned:0: out of memory")
+
+    monkeypatch.setattr(*((CannedDevice, "load") if failing == "load" else (rehearsal, "rehearse")), fail)
+    made = plan(1)
+    device = DevicePlan("canned:0", 1, 1, 2)
+    if not runs:
+        with pytest.raises(DeviceFailed, match="out of memory"):
+            load_models(device, made.models, {"coco-ssd": 1})
+        return
+    opened = load_models(device, made.models, {"coco-ssd": 1}, runs=True)
+    assert opened.own_bytes == 0
+    assert opened.facts[-1].startswith("canned:0: not tried with all lanes, and its memory is not known: ")
+    assert "out of memory" in opened.facts[-1]
+
+
+def test_what_is_slow_is_a_fact_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "WHOLE_S", -1.0)
+    opened = load_models(DevicePlan("canned:0", 1, 1, 2, {"service_ms": "20"}), plan(1).models, {"coco-ssd": 1})
+    assert opened.own_bytes == 0
+    assert "not tried with all lanes, and its memory is not known: slow, 0 of 2 runs" in opened.facts[-1]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import examples
 
-from pipeline.runtime.forecast import FIRST_LEAD_NS, OUTLIERS, REMEMBERED, WAKE_NS, Durations, Forecast
+from pipeline.runtime.executor_forecast import FIRST_LEAD_NS, OUTLIERS, REMEMBERED, WAKE_NS, Durations, ExecutorForecast
 from stages.messages import ItemFailed, RawOutput
 
 MS = 1_000_000
@@ -17,9 +17,11 @@ def raw(uploaded_ns: int, executed_ns: int, failed: int = 0) -> RawOutput:
     return RawOutput(1, 2, told, uploaded_ns, uploaded_ns, executed_ns, executed_ns)
 
 
-def taught(*, copy_ns: int = MS, frames: int = 4, service_ns: int = 10 * MS, batches: int = REMEMBERED) -> Forecast:
+def taught(
+    *, copy_ns: int = MS, frames: int = 4, service_ns: int = 10 * MS, batches: int = REMEMBERED
+) -> ExecutorForecast:
     """It has seen batches that came one after the other to a device that was free."""
-    forecast = Forecast()
+    forecast = ExecutorForecast()
     for number in range(batches):
         at_ns = number * 100 * MS
         forecast.given(number, "m", frames, at_ns)
@@ -29,7 +31,7 @@ def taught(*, copy_ns: int = MS, frames: int = 4, service_ns: int = 10 * MS, bat
 
 
 def test_nothing_is_forecast_before_anything_is_known() -> None:
-    forecast = Forecast()
+    forecast = ExecutorForecast()
     assert forecast.free_ns == 0
     forecast.given(1, "m", 4, 5)
     assert (forecast.free_ns, forecast.latest_ns("m", 1)) == (None, None)

@@ -63,7 +63,7 @@ class _UnderWay:
     given_ns: int
 
 
-class Forecast:
+class ExecutorForecast:
     """Of one executor, which computes its batches one after the other; what it learnt outlives its incarnations."""
 
     def __init__(self) -> None:
@@ -112,6 +112,15 @@ class Forecast:
     def compute_ns(self, model: str, frames: int) -> int | None:
         """A batch of so many frames hardly takes longer than that; None when nothing is known."""
         return self._compute[model].high_ns(frames)
+
+    def overdue(self, now_ns: int) -> bool:
+        """Its oldest batch should have been computed twice over by now; False when too little is known."""
+        oldest = next(iter(self._under_way.values()), None)
+        if oldest is None:
+            return False
+        due_ns = self._after(self._computed_ns, oldest)
+        compute_ns = self._compute[oldest.model].low_ns(oldest.frames)
+        return due_ns is not None and compute_ns is not None and now_ns > due_ns + compute_ns + WAKE_NS
 
     def _after(self, free_ns: int | None, one: _UnderWay) -> int | None:
         """When it is free after this batch too."""

@@ -35,7 +35,7 @@ UNKNOWN_PICTURE: Final = (1920, 1080)  # of a source that could not be looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class MemoryForecast:
     """Bytes by kind of process, all processes of a kind together, and of shared memory."""
 
     kinds: dict[str, int]
@@ -52,7 +52,7 @@ class Forecast:
         return self.own_bytes + self.shared_bytes
 
 
-def forecast(plan: RunPlan, sources: Mapping[str, SourceFacts], devices: Mapping[str, int]) -> Forecast:
+def forecast(plan: RunPlan, sources: Mapping[str, SourceFacts], devices: Mapping[str, int]) -> MemoryForecast:
     """``sources`` by camera; ``devices``: bytes that each device's process takes beyond what every one does."""
     kinds = {
         "engine": ENGINE + ENGINE_PER_CAMERA * len(plan.cameras),
@@ -64,7 +64,7 @@ def forecast(plan: RunPlan, sources: Mapping[str, SourceFacts], devices: Mapping
     }
     if plan.observe:
         kinds["observe"] = EXPORTER
-    return Forecast(kinds, sum(shared_memory_bytes(plan).values()))
+    return MemoryForecast(kinds, sum(shared_memory_bytes(plan).values()))
 
 
 def decoder_bytes(camera: CameraSpec, facts: SourceFacts | None) -> int:
