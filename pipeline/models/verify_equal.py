@@ -28,6 +28,7 @@ FEWEST: Final = 20  # pictures with objects
 SURE: Final = 4.0  # standard errors from 0
 ENOUGH: Final = 6  # sources, to see how they scatter
 SURE_OF_FEW: Final = (5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02)  # SURE for ENOUGH sources and more: t at 0.001
+LIKELY: Final = 3.0  # standard errors over sources that are worth a note
 ALIKE: Final = 0.3  # correlation of the parts of a source that is assumed where it can't be seen
 WARY: Final = 0.02  # of a score: what fewer sources must tell at least
 MATTERS: Final = 0.005  # of a score: less is not worth a change
@@ -55,13 +56,13 @@ class Shift:
 
     @property
     def may_gain(self) -> bool:
-        """Whether it is better on these pictures, which come from too few sources to be sure of others."""
-        return self._on_these and self.mean >= MATTERS
+        """Whether it is better on these pictures, which is not sure of others when ``gains`` is false."""
+        return self._likely and self.mean >= MATTERS
 
     @property
     def loses(self) -> bool:
         """Whether it is worse, by something that matters, on these pictures at least."""
-        return (self._sure or self._on_these) and self.mean <= -MATTERS
+        return self._likely and self.mean <= -MATTERS
 
     @property
     def equal(self) -> bool:
@@ -73,17 +74,16 @@ class Shift:
         return self.pictures >= FEWEST and abs(self.mean) >= self.doubt
 
     @property
-    def _on_these(self) -> bool:
-        return self.sources < ENOUGH and self.pictures >= FEWEST and abs(self.mean) >= SURE * self.error
+    def _likely(self) -> bool:
+        errors = LIKELY if self.sources >= ENOUGH else SURE
+        return self.pictures >= FEWEST and abs(self.mean) >= errors * self.error
 
     def __str__(self) -> str:
         of = "1 source" if self.sources == 1 else f"{self.sources} sources"
         return f"{self.mean:+.4f} ± {self.error:.4f} over {self.pictures} pictures of unlike shapes from {of}"
 
 
-def shift_of(
-    first: Sequence[Sequence[Found]], second: Sequence[Sequence[Found]], sources: Sequence[Hashable]
-) -> Shift:
+def shift_of(first: Sequence[Sequence[Found]], second: Sequence[Sequence[Found]], sources: Sequence[Hashable]) -> Shift:
     """Of what two ways found from FAINT on in the same pictures, each seen as it is and as in a mirror.
 
     ``sources``: of each picture, the photograph or clip it is a part of. Pictures without a common object are left out.

@@ -11,8 +11,9 @@ What each question rests on:
 - Stretching: the strips. Whole pictures are mostly 4:3 or 16:9, and every detector bears that much; so a model whose
   family is stretched is only doubted when the whole pictures say so.
 - Top left or centre, and the colour of the bars: most detectors look the same everywhere, then the objects are the same
-  and their scores decide (``verify_equal``): a fault when they are surely less as described, else the two ways are
-  equivalent, which is said. A model that does not look the same everywhere finds less where it was not trained to look.
+  and their scores decide (``verify_equal``): a fault when they are surely less as described, which parts of a few
+  pictures seldom show; a note when they look so, or the two ways are equivalent. A model that does not look the same
+  everywhere finds less where it was not trained to look.
 - Channel order: photographs of streets say little of it, so the colour chart comes first where the model knows oranges;
   then many pictures, those given and some of a street, each fed both ways: the differences of their scores must be
   large against how they scatter (``evidence``). Where they are not, the file's own word for who exported it decides.
@@ -240,8 +241,8 @@ class Judge:
         said = f"padding: {self._usual.why}, so `{usual}` is usual, not {has}; "
         if shift.may_gain:
             self._notes.append(
-                f"{said}this model looks like it does better with the usual one, gain {shift}, but so few sources can't "
-                f"tell that of other pictures; to be sure give {ENOUGH} or more pictures of different scenes"
+                f"{said}this model looks like it does better with the usual one, gain {shift}, which is "
+                f"not yet sure of other pictures; give more of different scenes, {ENOUGH} at least"
             )
         elif shift.loses:
             self._notes.append(f"{said}but for this model the described one does better: the usual one scores {shift}")

@@ -1,4 +1,4 @@
-"""Owns the folders that a sink creates for its files, and that are removed again when they stay empty. Opens no file."""
+"""Owns the folders that a sink creates for its files and removes again when they stay empty. Opens no file."""
 
 from __future__ import annotations
 
