@@ -208,7 +208,7 @@ class JsonlSink:
             self._left.add(name)
         if account.missing:
             self._left_missing += account.missing
-            self._left_why = str(failed) if failed is not None else account.again.last_why or self._left_why
+            self._left_why = str(failed) if failed is not None else account.again.last_why or "not read in time"
         if failed is not None:
             LOG.error("%s: %s; %d lines are missing in it", self.name, failed, account.missing)
 

@@ -732,6 +732,23 @@ def test_of_live_cameras_a_file_that_cannot_be_written_costs_the_others_no_line(
         assert f"{camera}.jsonl: that is a folder" in said
 
 
+def test_what_a_camera_that_left_could_not_hand_to_a_slow_pipe_is_told_at_the_end(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "a")
+    reader = os.open(tmp_path / "a", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "{camera}", ("a", "b"), live=("a", "b"))
+    taken = 0
+    while sink.take(detections(taken, label="m" * 1000)):
+        taken += 1
+    sink.camera_removed("a")
+    data = bytearray()
+    while piece := os.read(reader, 65536):
+        data.extend(piece)
+    os.close(reader)
+    lost = taken - data.count(b"\n")
+    assert sink.missed == lost > 0
+    assert f"{lost} lines are missing in it: not read in time" in sink.close(soon())
+
+
 def test_a_recording_that_goes_on_with_a_file_is_not_left_with_a_hole(tmp_path: Path, file_limit: Any) -> None:
     sink = JsonlSink(str(tmp_path / "x.jsonl"), cameras=("a",), clock_ns=lambda: 0, append=True)
     sink.open()
