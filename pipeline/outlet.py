@@ -38,6 +38,7 @@ class Outlet:
         self.blocked = False
         self._broke: dict[str, str] = {}  # sink: why
         self._missed: dict[str, int] = {}  # sink: messages that came after it broke
+        self._missed_before: dict[str, int] = {}  # sink: those that it could not write before, and when it broke
 
     def open(self, now_ns: int) -> None:
         """Open every sink; those opened are closed again when one fails."""
@@ -132,16 +133,18 @@ class Outlet:
 
     @property
     def states(self) -> tuple[SinkSnapshot, ...]:
-        """Each sink as it is now: broken ones with the reason and how many messages came since."""
-        broken = [SinkSnapshot(name, "broken", why, max(0, self._missed[name])) for name, why in self._broke.items()]
+        """Each sink as it is now: broken ones with the reason; how many messages each has missed in the run."""
+        missed = {name: self._missed_before[name] + max(0, count) for name, count in self._missed.items()}
+        broken = [SinkSnapshot(name, "broken", why, missed[name]) for name, why in self._broke.items()]
         return (*(self._state(sink) for sink in self._opened), *broken)
 
     @staticmethod
     def _state(sink: Sink) -> SinkSnapshot:
         """One that tries again by itself is as good as broken while it does."""
-        if isinstance(sink, Retrying) and sink.trouble:
-            return SinkSnapshot(sink.name, "broken", sink.trouble, sink.missed)
-        return SinkSnapshot(sink.name, "open")
+        if not isinstance(sink, Retrying):
+            return SinkSnapshot(sink.name, "open")
+        trouble = sink.trouble
+        return SinkSnapshot(sink.name, "broken" if trouble else "open", trouble, sink.missed)
 
     def _wait_for(self, sink: Sink, now_ns: int) -> None:
         if self._live_blocked_ns is None:
@@ -161,6 +164,7 @@ class Outlet:
         self._opened.remove(sink)
         self._broke[sink.name] = str(error)
         self._missed[sink.name] = 0
+        self._missed_before[sink.name] = sink.missed if isinstance(sink, Retrying) else 0
         rest = "the run goes on without it" if self._opened else "no other is left"
         LOG.error("%s is closed: %s; %s", sink.name, error, rest, extra={"stage": "sink"})
         with contextlib.suppress(StageDead):

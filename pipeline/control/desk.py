@@ -87,11 +87,13 @@ class ControlDesk:
             answer = self._requested(client, fleet, now_ns, snapshot)
             if answer is not None:
                 self._server.answer(client, answer, now_ns)
+        self._queue.extend(self._watcher.told())
         if self._waiting is not None:
             read, until_ns = self._waiting
             self._waiting = None
-            self._take(read, fleet, now_ns, until_ns)
-        self._queue.extend(self._watcher.told())
+            newer = read.token is None and any(later.kind == "site" for later in self._queue)
+            if not newer:
+                self._take(read, fleet, now_ns, until_ns)
         while self._waiting is None and self._queue:
             self._take(self._queue.popleft(), fleet, now_ns, now_ns + WAIT_NS)
 
@@ -201,10 +203,14 @@ class ControlDesk:
         return list(notes)
 
     def _refuse(self, read: Read[Resolved], problems: tuple[str, ...], now_ns: int) -> None:
+        news = read.kind == "camera" or read.token is not None or problems != self.problems
         if read.kind == "site":
             self.problems = problems
-            LOG.error("the changed files are not used, and nothing is changed:")
-        for problem in problems:
+            if read.content is not None:
+                self._watcher.unused()  # the remedy may come by itself: cameras leave, a file can be written again
+            if news:
+                LOG.error("the changed files are not used, and nothing is changed:")
+        for problem in problems if news else ():
             LOG.error("%s", problem)
         self._answer(read, Answer(ok=False, text=list(problems)), now_ns)
 

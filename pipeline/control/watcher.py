@@ -1,7 +1,7 @@
 """Owns the thread that looks at a site's files and reads them anew: YAML must never hold up the engine's loop.
 
-It tells what it has read; what is done about it is decided elsewhere. What was refused is read again now and then: the
-remedy may lie outside of the files (a recording that appears, a permission, a file of certificates).
+It tells what it has read; what is done about it is decided elsewhere. What was refused, here or there, is read again
+now and then: the remedy may lie outside of the files (a recording that appears, a permission, a camera that has left).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LOG = logging.getLogger("campipe.control")
 SETTLED_LOOKS = 2  # a file is read when it was found the same so often: an editor may be in the middle of it
 RETRY_S = 5.0  # what was refused is read again that often, and ...
 RETRY_SHARE = 0.05  # ... takes at most so much of this machine's time
+RETRY_MOST = 12  # times RETRY_S, between tries of what is read without a problem and refused elsewhere
 SUFFIXES = (".yaml", ".yml")
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class Watcher(Generic[T]):
         self._retry_s = retry_s
         self._refused: tuple[str, ...] = ()  # problems of the site as it was read last
         self._again_s = 0.0  # when it is read again, though nothing has changed
+        self._unused = False  # whether what was read last is right, but was refused by whom it was told to
+        self._unused_before = 0  # readings of files that have not changed since, that came to the same
         self._asked: queue.SimpleQueue[tuple[str | None, object] | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[Read[T]] = queue.SimpleQueue()
         self._site_seen: Fingerprint | None = None
@@ -110,6 +113,10 @@ class Watcher(Generic[T]):
             except queue.Empty:
                 return found
 
+    def unused(self) -> None:
+        """The site as it was told last could not be used: read and tell it again in a while, changed or not."""
+        self._unused = True
+
     def close(self) -> None:
         """End the thread; a reading that is under way is not waited for beyond a moment. May be called twice."""
         thread, self._thread = self._thread, None
@@ -128,10 +135,12 @@ class Watcher(Generic[T]):
                 seen = now
                 if now != known and looks >= SETTLED_LOOKS:
                     known = now
+                    self._unused_before = 0
                     self._told.put(self._read(None, None))
-                elif now == known and self._refused and time.monotonic() >= self._again_s:
-                    before, read = self._refused, self._read(None, None)
-                    if read.problems != before:
+                elif now == known and self._due():
+                    before, unused, read = self._refused, self._unused, self._read(None, None)
+                    self._unused_before += unused
+                    if unused or read.problems != before:
                         self._told.put(read)
                 continue
             if asked is None:
@@ -139,7 +148,12 @@ class Watcher(Generic[T]):
             path, token = asked
             if path is None:
                 known = seen = self._look()
+                self._unused_before = 0
             self._told.put(self._read(path, token))
+
+    def _due(self) -> bool:
+        more_s = self._retry_s * (min(2 ** min(self._unused_before, 10), RETRY_MOST) - 1) if self._unused else 0.0
+        return (self._unused or bool(self._refused)) and time.monotonic() >= self._again_s + more_s
 
     def _look(self) -> Fingerprint:
         site = fingerprint(self._site, None)
@@ -150,6 +164,7 @@ class Watcher(Generic[T]):
     def _read(self, camera_file: str | None, token: object) -> Read[T]:
         if camera_file is not None:
             return self._read_now(camera_file, token)
+        self._unused = False
         began_s = time.monotonic()
         read = self._read_now(None, token)
         ended_s = time.monotonic()

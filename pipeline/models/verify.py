@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from pipeline.models.verify_variants import (
     with_other_channels,
     with_scaling,
 )
-from pipeline.models.verify_views import Picture, colour_chart, read_picture, read_pictures, shapes_of, views_of
+from pipeline.models.verify_views import Part, Picture, colour_chart, read_picture, read_pictures, shapes_of, views_of
 from pipeline.runtime.isolated import call_in_process
 from stages.errors import UserError
 from stages.model import ModelSpec
@@ -38,7 +39,8 @@ from stages.postprocess.registry import head_for
 SPAWN: Final = multiprocessing.get_context("spawn")
 TIMEOUT_S: Final = 900.0
 MOST_FRAMES: Final = 10  # of a clip, to tell the order of colours
-MOST_CUT: Final = 3  # pictures of which parts are looked at, to tell paddings
+MANY_PARTS: Final = 3  # up to so many pictures, many parts of each are looked at, to tell paddings ...
+MOST_CUT: Final = 12  # ... else few of each, of so many at most
 MOST_NAMED: Final = 8  # classes named in the line of what was found
 
 
@@ -158,9 +160,16 @@ def try_on(model: ModelSpec, paths: Sequence[str], usual: InputGuess) -> Tried:
     def more() -> list[Picture]:
         return [picture for path in paths for picture in read_pictures(path, MOST_FRAMES)[1:]] + street()
 
-    def shapes() -> list[Picture]:
-        given = [part for picture in pictures[:MOST_CUT] for part in shapes_of(picture)]
-        return given + [part for picture in street()[::2] for part in shapes_of(picture, places=1)]
+    def shapes() -> list[Part]:
+        given = {os.path.realpath(path): picture for path, picture in zip(paths, pictures, strict=True)}
+        places = 3 if len(given) <= MANY_PARTS else 1
+        parts = [
+            Part(source, part)
+            for source, picture in list(given.items())[:MOST_CUT]
+            for part in shapes_of(picture, places)
+        ]
+        clip = os.path.realpath(street_clip())
+        return parts + [Part(clip, part) for picture in street()[::2] for part in shapes_of(picture, places=1)]
 
     judge = Judge(trial, views, colour_chart(), usual, progress=_progress, more=more, shapes=shapes)
     return Tried(found, judge.judge(model))

@@ -50,6 +50,14 @@ class View:
         return np.ascontiguousarray(self.pixels[:, ::-1])
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a picture. ``source``: the photograph or clip it is from; parts of one show the same objects."""
+
+    source: str
+    pixels: Picture
+
+
 def read_picture(path: str) -> Picture:
     """The first frame of a picture or clip, upright, red green blue. Raises SourceRefused for what can't be read."""
     return read_pictures(path, 1)[0]

@@ -88,7 +88,7 @@ def _of_worker(worker: WorkerSnapshot) -> list[Finding]:
 def _of_sink(sink: SinkSnapshot) -> list[Finding]:
     if sink.state != "broken":
         return []
-    missed = f"; {plural(sink.missed, 'message')} missed since then" if sink.missed else ""
+    missed = f"; {plural(sink.missed, 'message')} missed so far" if sink.missed else ""
     return [Finding("red", sink.name, f"is closed: {sink.why}{missed}")]
 
 

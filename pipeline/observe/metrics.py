@@ -92,8 +92,8 @@ def _of_engine(snapshot: EngineSnapshot) -> Iterator[Metric]:
         capacity.add_metric([queue], most)
     yield waiting
     yield capacity
-    up = _one("campipe_sink_up", "1 while it takes messages, 0 once it is broken.", 0, ("sink",))
-    missed = CounterMetricFamily("campipe_sink_messages_missed", "Messages since it broke.", labels=("sink",))
+    up = _one("campipe_sink_up", "1 while it takes messages, 0 while it is broken.", 0, ("sink",))
+    missed = CounterMetricFamily("campipe_sink_messages_missed", "Messages it could not take.", labels=("sink",))
     for sink, each in {_sink_label(each.name): each for each in snapshot.sinks}.items():
         up.add_metric([sink], float(each.state == "open"))
         missed.add_metric([sink], each.missed)

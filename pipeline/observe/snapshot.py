@@ -62,7 +62,7 @@ class WorkerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SinkSnapshot:
-    """One sink now. ``why`` it broke; ``missed``: messages that came since then."""
+    """One sink now. ``why`` it is broken; ``missed``: messages of this run that it could not take; never falls."""
 
     name: str  # publish tcp://127.0.0.1:5600, jsonl out.jsonl
     state: str  # open | broken

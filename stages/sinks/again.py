@@ -10,14 +10,12 @@ class Again:
     """Trouble lasts from the first failure until something was written again; tries become ever less frequent.
 
     ``why``: what the first failure of this trouble was, empty when there is none; ``last_why``: of this or the last
-    one. ``waits``: nothing is to be tried until ``look`` finds that it is due. ``missing_before``: lines that were
-    missing before this trouble.
+    one. ``waits``: nothing is to be tried until ``look`` finds that it is due.
     """
 
     def __init__(self) -> None:
         self.why = self.last_why = ""
         self.waits = False
-        self.missing_before = 0
         self._wait_ns = FIRST_NS
         self._due_ns = 0
 
@@ -34,7 +32,6 @@ class Again:
         """Let it be tried if it is due."""
         self.waits = self.waits and now_ns < self._due_ns
 
-    def written(self, missing: int) -> None:
-        """All is well again; so many lines are missing in all."""
+    def written(self) -> None:
+        """All is well again."""
         self.why, self.waits, self._wait_ns = "", False, FIRST_NS
-        self.missing_before = missing

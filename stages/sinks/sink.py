@@ -71,4 +71,4 @@ class Retrying(Protocol):
 
     @property
     def missed(self) -> int:
-        """Messages that could not be written in this trouble."""
+        """Messages that could not be written, in all troubles since ``open``; never falls."""

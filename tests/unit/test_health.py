@@ -69,7 +69,7 @@ def test_a_broken_sink_is_red_at_once_and_says_why() -> None:
     sinks = (SinkSnapshot("publish tcp://x", "open"), SinkSnapshot("jsonl out", "broken", "the disk is full", 7))
     health = judge(EngineSnapshot(1.0, (), (), sinks=sinks), 0)
     assert [(f.colour, f.subject, f.sentence) for f in health.findings] == [
-        ("red", "jsonl out", "is closed: the disk is full; 7 messages missed since then")
+        ("red", "jsonl out", "is closed: the disk is full; 7 messages missed so far")
     ]
 
 

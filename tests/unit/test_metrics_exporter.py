@@ -63,7 +63,11 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def test_a_broken_sink_and_the_time_since_the_last_frame_are_metrics(served: Exporter) -> None:
-    sinks = (SinkSnapshot("publish tcp://127.0.0.1:5600", "open"), SinkSnapshot("jsonl out", "broken", "full", 7))
+    sinks = (
+        SinkSnapshot("publish tcp://127.0.0.1:5600", "open"),
+        SinkSnapshot("jsonl out", "broken", "full", 7),
+        SinkSnapshot("jsonl again", "open", "", 5),
+    )
     told = snapshot()
     camera = dataclasses.replace(told.cameras[0], since_published_s=12.5, overdue_s=12.0)
     served.update(dataclasses.replace(told, sinks=sinks, cameras=(camera,)))
@@ -71,6 +75,8 @@ def test_a_broken_sink_and_the_time_since_the_last_frame_are_metrics(served: Exp
     assert found["campipe_sink_up", (("sink", "publish"),)] == 1
     assert found["campipe_sink_up", (("sink", "jsonl out"),)] == 0
     assert found["campipe_sink_messages_missed_total", (("sink", "jsonl out"),)] == 7
+    assert found["campipe_sink_messages_missed_total", (("sink", "jsonl again"),)] == 5
+    assert found["campipe_sink_messages_missed_total", (("sink", "publish"),)] == 0
     assert found["campipe_since_published_seconds", (("camera", "gate"),)] == 12.5
     status, text = get(served, "/healthz")
     assert status == 503

@@ -280,4 +280,10 @@ def test_a_sink_that_tries_again_by_itself_is_told_as_broken_while_it_does_and_s
     assert not outlet.dead()
     assert not outlet.problems
     first.trouble = ""
-    assert [sink.state for sink in outlet.states] == ["open", "open"]
+    assert [(sink.state, sink.why, sink.missed) for sink in outlet.states] == [("open", "", 7), ("open", "", 0)]
+    first.breaks, first.missed = True, 9
+    dispatcher = Dispatcher()
+    for seq in range(2):
+        dispatcher.put("live", seq)
+        outlet.deliver(dispatcher)  # type: ignore[arg-type]
+    assert [(sink.name, sink.missed) for sink in outlet.states] == [("second", 0), ("first", 10)], "never falls"

@@ -682,11 +682,83 @@ def test_with_live_cameras_a_disk_that_was_full_is_written_again_and_what_is_mis
     for seq in range(20, 23):
         assert sink.take(detections(seq))
     sink.service()
-    assert (sink.trouble, sink.missed) == ("", 0)
+    assert (sink.trouble, sink.missed) == ("", 17)
     assert [each["seq"] for each in lines(path)] == [0, 1, 2, 20, 21, 22]
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert "17 lines are missing" in caplog.text
-    assert "17 lines are missing" in sink.close(soon())
+    file_limit(7 * size)
+    for seq in range(23, 30):
+        assert sink.take(detections(seq))
+        sink.service()
+    assert sink.missed == 30 - len(lines(path)) > 17, "of the first trouble too"
+    assert f"{sink.missed} lines are missing in it: can't go on writing" in sink.close(soon())
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["service at once", "lines held"])
+def test_of_live_cameras_a_file_that_cannot_be_written_costs_the_others_no_line(tmp_path: Path, held: bool) -> None:
+    now_ns = 0
+    sink = JsonlSink(
+        str(tmp_path / "{camera}.jsonl"), cameras=("good",), clock_ns=lambda: now_ns, live=("good", "bad", "worse")
+    )
+    sink.open()
+    for camera in ("bad", "worse"):
+        (tmp_path / f"{camera}.jsonl").mkdir()
+    for seq in range(300):
+        now_ns += 100_000_000
+        for camera in ("good", "bad", "worse"):
+            assert sink.take(detections(seq, camera))
+        if not held or seq % 50 == 49:
+            sink.service()
+    assert len(lines(tmp_path / "good.jsonl")) == 300
+    assert sink.missed == 600
+    assert "bad.jsonl: " in sink.trouble
+    assert "(and 1 more)" in sink.trouble
+    (tmp_path / "bad.jsonl").rmdir()
+    now_ns += 31_000_000_000
+    sink.service()
+    for seq in range(300, 310):
+        for camera in ("good", "bad", "worse"):
+            assert sink.take(detections(seq, camera))
+    sink.service()
+    assert "worse.jsonl: " in sink.trouble, "what is written of others ends no trouble"
+    assert [line["seq"] for line in lines(tmp_path / "bad.jsonl")] == list(range(300, 310))
+    assert len(lines(tmp_path / "good.jsonl")) == 310
+    assert sink.missed == 610
+    sink.camera_removed("worse")
+    assert (sink.trouble, sink.missed) == ("", 610)
+    said = sink.close(soon())
+    assert "610 lines are missing in it: " in said
+    for camera in ("bad", "worse"):
+        assert f"{camera}.jsonl: that is a folder" in said
+
+
+def test_what_a_camera_that_left_could_not_hand_to_a_slow_pipe_is_told_at_the_end(tmp_path: Path, make: Any) -> None:
+    os.mkfifo(tmp_path / "a")
+    reader = os.open(tmp_path / "a", os.O_RDONLY | os.O_NONBLOCK)
+    sink = make(tmp_path / "{camera}", ("a", "b"), live=("a", "b"))
+    taken = 0
+    while sink.take(detections(taken, label="m" * 1000)):
+        taken += 1
+    sink.camera_removed("a")
+    data = bytearray()
+    while piece := os.read(reader, 65536):
+        data.extend(piece)
+    os.close(reader)
+    lost = taken - data.count(b"\n")
+    assert sink.missed == lost > 0
+    assert f"{lost} lines are missing in it: not read in time" in sink.close(soon())
+
+
+def test_a_recording_that_goes_on_with_a_file_is_not_left_with_a_hole(tmp_path: Path, file_limit: Any) -> None:
+    sink = JsonlSink(str(tmp_path / "x.jsonl"), cameras=("a",), clock_ns=lambda: 0, append=True)
+    sink.open()
+    file_limit(3 * len(Packer().line(detections(1))) + 5)
+    for seq in range(10):
+        assert sink.take(detections(seq))
+    with pytest.raises(StageDead, match="7 lines are missing"):
+        sink.service()
+    with pytest.raises(StageDead):
+        sink.take(detections(10))
 
 
 def test_a_disk_that_stays_full_is_tried_ever_less_often() -> None:
