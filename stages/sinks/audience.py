@@ -12,7 +12,7 @@ publishing. What was found by experiment with libzmq 4.3.5 and is relied on:
   when a connection ends, one call walks through the topics of all. 200,000 topics took 290 MB, and held up one call for
   2.3 s. With a queue of one message for what comes in (``RCVHWM``) a call takes in a few and returns, so that a flood
   is seen here. EAGAIN does not mean then that this was all: the I/O thread brings the next one within some 30 µs, so a
-  look waits for it, and 3000 topics are taken in within 0.7 s. (A queue of 8: 0.2 s, but floods take half as much more.)
+  look waits for it, and 3000 topics are taken in within 0.7 s. (A queue of 8: 0.2 s, but floods cost more.)
 - A connection that is over while some of what it has sent is not taken in yet ends only when that is read. Until then
   it holds what is queued for it, and the end of the context waits for it.
 - ``XPUB_VERBOSER`` also tells of the end of subscriptions that there never were.
@@ -99,8 +99,8 @@ class Audience:
     def look(self) -> bool:
         """Read what has changed; whether anything has. Never fails: where the socket itself is broken, sending tells.
 
-        Takes a few microseconds when nothing has come, else some milliseconds; in a flood ``FLOOD_NS`` and what one call
-        of libzmq takes.
+        Takes a few microseconds when nothing has come, else some milliseconds; in a flood ``FLOOD_NS`` and what one
+        call of libzmq takes.
         """
         if self._socket is None or self._monitor is None:
             return False

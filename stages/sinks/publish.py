@@ -59,7 +59,7 @@ class PublishSink:
     a subscriber that keeps up again gets everything again. Where both kinds are published, recordings wait until a
     subscriber that live messages were lost to has caught up: libzmq would lose theirs too. ``join_ms``: messages are
     taken only this long after ``open``, so that subscribers who waited for the address to appear (they try every
-    100 ms) miss nothing; and while what they ask for is coming in, for up to ``JOIN_MORE_MS`` more. Use from one thread.
+    100 ms) miss nothing; nor while what they ask for comes in, for up to ``JOIN_MORE_MS`` more. Use from one thread.
 
     What waits for a slow subscriber of live cameras is bounded by number, because libzmq can't take back what it holds:
     ``LIVE_QUEUE`` messages, or ``LIVE_QUEUE_PER_CAMERA`` for each live camera if that is more (never more than
