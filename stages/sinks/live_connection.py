@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as sockets
+import struct
 from typing import Final
 
 GONE_AFTER_MS = 60_000  # one that has taken nothing for so long is cut off
@@ -46,6 +47,8 @@ def cut(descriptor: int, address: str) -> None:
         else:
             ours = str(connection.getsockname()[1]) == address.rpartition(":")[2]
         if ours:
+            # Its close, by libzmq, resets it: a peer whose window is shut would wait a minute for it to open again.
+            connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(sockets.SHUT_RDWR)
             for _ in range(DISCARD_MAX_BYTES // DISCARD_BYTES):
                 if not connection.recv(DISCARD_BYTES, sockets.MSG_DONTWAIT):
