@@ -122,6 +122,7 @@ class Subscriber:
         try:
             socket.linger = 0
             socket.rcvhwm = self._hwm
+            socket.sndhwm = 0  # of subscriptions: what is beyond it is lost in silence
             socket.maxmsgsize = MAX_MESSAGE_BYTES
             socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as sockets
+import struct
 from typing import Final
 
 GONE_AFTER_MS = 60_000  # one that has taken nothing for so long is cut off
 UNSENT_BYTES: Final = 16 * 1024  # what waits beyond that is the publisher's, who knows how old it is
 LOCAL_SEND_BYTES: Final = 32 * 1024  # the same for a local socket, which has nothing but its send buffer
+DISCARD_BYTES: Final = 256 * 1024  # at a time
+DISCARD_MAX_BYTES: Final = 64 << 20  # more than the system holds of a connection
 _TCP_USER_TIMEOUT: Final = 18
 _TCP_NOTSENT_LOWAT: Final = 25
 
@@ -34,14 +37,22 @@ def keep_short(descriptor: int, address: str) -> None:
 
 
 def cut(descriptor: int, address: str) -> None:
-    """End the connection ``descriptor`` of a socket bound to ``address``; nothing if it is another thing by now."""
+    """End the connection ``descriptor`` of a socket bound to ``address``; nothing if it is another thing by now.
+
+    What it has sent is thrown away: libzmq would read all that the system holds of it, megabytes.
+    """
     with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
         if connection.family == sockets.AF_UNIX:
             ours = connection.getsockname() == _local_name(address)
         else:
             ours = str(connection.getsockname()[1]) == address.rpartition(":")[2]
         if ours:
+            # Its close, by libzmq, resets it: a peer whose window is shut would wait a minute for it to open again.
+            connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(sockets.SHUT_RDWR)
+            for _ in range(DISCARD_MAX_BYTES // DISCARD_BYTES):
+                if not connection.recv(DISCARD_BYTES, sockets.MSG_DONTWAIT):
+                    break
 
 
 def _local_name(address: str) -> str | bytes:

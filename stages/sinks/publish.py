@@ -29,7 +29,7 @@ import zmq
 from stages.errors import StageDead
 from stages.messages import Detections, ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
-from stages.sinks.audience import MOST_TOPICS, Audience
+from stages.sinks.audience import Audience
 from stages.sinks.binding import bind_socket, check_ipc_path, release_address
 from stages.sinks.encode import Packer, topics_of
 from stages.sinks.last_status import LastStatus
@@ -45,7 +45,10 @@ TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which take
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
 LIVE_QUEUE = 256  # messages, and ...
 LIVE_QUEUE_PER_CAMERA = 16  # ... at least so many for each live camera: half of it must hold any burst
-MAX_INBOUND_BYTES = 512  # subscriptions are short; a peer that sends more is no subscriber
+MAX_INBOUND_BYTES = 160  # a topic has 75; a peer that sends more is no subscriber
+JOIN_QUIET_MS = 20  # without a word of any subscriber's, until messages are taken ...
+JOIN_MORE_MS = 3000  # ... but not longer than that after ``join_ms``
+CLOSE_LOOK_MS = 500  # at most, for taking in what is there of connections that are over
 
 
 class PublishSink:
@@ -56,7 +59,7 @@ class PublishSink:
     a subscriber that keeps up again gets everything again. Where both kinds are published, recordings wait until a
     subscriber that live messages were lost to has caught up: libzmq would lose theirs too. ``join_ms``: messages are
     taken only this long after ``open``, so that subscribers who waited for the address to appear (they try every
-    100 ms) miss nothing. Use from one thread.
+    100 ms) miss nothing; nor while what they ask for comes in, for up to ``JOIN_MORE_MS`` more. Use from one thread.
 
     What waits for a slow subscriber of live cameras is bounded by number, because libzmq can't take back what it holds:
     ``LIVE_QUEUE`` messages, or ``LIVE_QUEUE_PER_CAMERA`` for each live camera if that is more (never more than
@@ -94,13 +97,15 @@ class PublishSink:
         if self._live or live_may_come or not lossless:
             self._hwm = min(self._hwm, max(LIVE_QUEUE, LIVE_QUEUE_PER_CAMERA * len(self._live)))
         self._connections_short = False
-        self._told_flood = False
+        self._told_excess = False
         self._marks = Marks(self._hwm)
         self._audience = Audience()
         self._last = LastStatus()
         self._held: tuple[ExternalMessage, bytes, bytes] | None = None  # refused before: encoded once only
         self._early_beat: Heartbeat | None = None
-        self._joined_ns = 0
+        self._joined_ns = 0  # not before; see _joining
+        self._joining = False
+        self._quiet_ns = 0  # nothing has come from subscribers since
         self._blocked_ns: int | None = None  # since when nobody has taken anything, while a message waits
         self._sent = 0
         self._lossy_until_left = 0  # a subscriber is set aside until this message has left; 0: none is
@@ -148,7 +153,7 @@ class PublishSink:
             for option, value in KEEPALIVE.items():
                 socket.setsockopt(option, value)
             self._audience.open(self._context, socket)
-            self._audience.on_flood = self._flooded
+            self._audience.on_excess = self._ask_too_much
             self.address = bind_socket(socket, address)
         except BaseException:
             self._audience.close()
@@ -163,6 +168,8 @@ class PublishSink:
         self._sent = self._lossy_until_left = self.lost_messages = 0
         self._held = self._early_beat = self._blocked_ns = None
         self._joined_ns = self._clock_ns() + self._join_ns
+        self._joining = self._join_ns > 0
+        self._quiet_ns = self._joined_ns - JOIN_QUIET_MS * NS_PER_MS
         if self._live or not self._lossless:
             self._keep_connections_short()
 
@@ -172,7 +179,7 @@ class PublishSink:
         Heartbeats are always taken: one that finds a full subscriber is left out, because the next one says the same
         and a queue of them would only cost that subscriber detections.
         """
-        if self._clock_ns() < self._joined_ns:
+        if self._joining and self._still_joins():
             if isinstance(message, Heartbeat):
                 self._early_beat = message
                 return True
@@ -227,10 +234,11 @@ class PublishSink:
     def service(self) -> None:
         """Count subscribers, and look whether full ones keep up again."""
         self._open_socket()
-        self._audience.look()
+        if not (self._joining and self._still_joins()):
+            self._audience.look()
         self._marks.advance()
         now_ns = self._clock_ns()
-        if now_ns >= self._joined_ns:
+        if not self._joining:
             self._send_early_beat()
             self._last.subscribed(self._audience.new_prefixes())
             for status in self._last.due(now_ns):  # a full subscriber misses it: it has been there before
@@ -247,6 +255,7 @@ class PublishSink:
         left_ms = max(0, (deadline_ns - now_ns) // NS_PER_MS)
         thrown_away_ns = now_ns + (left_ms + GRACE_MS) * NS_PER_MS  # not before; from then on an end tells nothing
         behind = self._marks.behind(self._sent)
+        self._take_in_the_rest(min(deadline_ns, now_ns + CLOSE_LOOK_MS * NS_PER_MS))
         self._audience.close()
         self._socket.close(left_ms + GRACE_MS)
         self._socket = None
@@ -279,6 +288,22 @@ class PublishSink:
             raise StageDead(f"{self.name} is not open")
         return self._socket
 
+    def _still_joins(self) -> bool:
+        """Look whether subscribers that have waited for the address have asked for everything."""
+        news = self._audience.look()
+        now_ns = self._clock_ns()
+        if news:
+            self._quiet_ns = now_ns
+        quiet = now_ns - self._quiet_ns >= JOIN_QUIET_MS * NS_PER_MS
+        if now_ns >= self._joined_ns + (0 if quiet else JOIN_MORE_MS * NS_PER_MS):
+            self._joining = False
+        return self._joining
+
+    def _take_in_the_rest(self, until_ns: int) -> None:
+        """End the connections that end only when what they had sent is read; the context's end would wait for them."""
+        while (self._audience.look() or self._audience.ending) and self._clock_ns() < until_ns:
+            pass  # a look waits for what comes
+
     def _send_early_beat(self) -> None:
         if self._early_beat is not None:
             beat, self._early_beat = self._early_beat, None
@@ -289,15 +314,15 @@ class PublishSink:
             self._connections_short = True
             self._audience.on_connection(lambda descriptor: keep_short(descriptor, self.address))
 
-    def _flooded(self, descriptor: int) -> None:
+    def _ask_too_much(self, descriptor: int, why: str) -> None:
         cut(descriptor, self.address)
-        if not self._told_flood:
-            self._told_flood = True
+        if not self._told_excess:
+            self._told_excess = True
             LOG.warning(
-                "%s: a subscriber asks for more than %d topics and is cut off; let it subscribe to the prefix "
-                "detections/ instead (others that do so are cut off without a word)",
+                "%s: a subscriber is cut off: %s; let it subscribe to the prefix detections/ instead, or to fewer "
+                "topics (others like it are cut off without a word)",
                 self.name,
-                MOST_TOPICS,
+                why,
             )
 
     def _send(self, topic: bytes, body: bytes) -> bool:
