@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 
 import zmq
@@ -48,6 +49,8 @@ LIVE_QUEUE_PER_CAMERA = 16  # ... at least so many for each live camera: half of
 MAX_INBOUND_BYTES = 160  # a topic has 75; a peer that sends more is no subscriber
 JOIN_QUIET_MS = 20  # without a word of any subscriber's, until messages are taken ...
 JOIN_MORE_MS = 3000  # ... but not longer than that after ``join_ms``
+CLOSE_QUIET_LOOKS = 10  # libzmq's thread may have to wait for a core before it brings what comes next
+CLOSE_PAUSE_S = 0.004
 CLOSE_LOOK_MS = 500  # at most, for taking in what is there of connections that are over
 
 
@@ -301,8 +304,11 @@ class PublishSink:
 
     def _take_in_the_rest(self, until_ns: int) -> None:
         """End the connections that end only when what they had sent is read; the context's end would wait for them."""
-        while (self._audience.look() or self._audience.ending) and self._clock_ns() < until_ns:
-            pass  # a look waits for what comes
+        quiet_looks = 0
+        while (quiet_looks < CLOSE_QUIET_LOOKS or self._audience.ending) and self._clock_ns() < until_ns:
+            quiet_looks = 0 if self._audience.look() else quiet_looks + 1
+            if quiet_looks:
+                time.sleep(CLOSE_PAUSE_S)
 
     def _send_early_beat(self) -> None:
         if self._early_beat is not None:

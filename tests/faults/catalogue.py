@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults.victim import Victim
+from faults.victim import OPEN_S, Victim
 
 Act = Callable[[Victim], None]
 GUARD_S = 30.0  # a refused password is tried each 30 s at most
@@ -114,7 +114,8 @@ FAULTS = (
     Fault("right denied", _mishap(cut=True, status={"DESCRIBE": 403}), ("forbidden",), back_s=GUARD_S, hold_s=0.0),
     Fault("unknown path", _path_gone, ("not_found",), end=_path_back),
     Fault("busy (453)", _mishap(cut=True, status={"SETUP": 453}), ("busy",)),
-    Fault("never answers DESCRIBE", _mishap(cut=True, silent_on="DESCRIBE"), ("timeout",)),
+    # what it was asked before it came back is never answered: that try takes its open_timeout_ms
+    Fault("never answers DESCRIBE", _mishap(cut=True, silent_on="DESCRIBE"), ("timeout",), back_s=2.0 + OPEN_S),
     Fault("answers with noise", _mishap(cut=True, garbage_answer=True), ("protocol", "timeout")),
     Fault("redirect", _redirect, ("disconnected",), end=_redirect_over),
     Fault("UDP alone", _mishap(cut=True, transports=("udp",)), ("disconnected",)),

@@ -9,6 +9,7 @@ from faults.servers.elementary import ElementaryStream, make_stream
 from faults.servers.proxy import FaultyProxy
 from faults.servers.rtsp import RtspServer
 
+OPEN_S = 2.0  # its open_timeout_ms
 GROUP_S = 1.0  # from keyframe to keyframe
 
 
@@ -35,7 +36,7 @@ class Victim:
         source: dict[str, Any] = {
             "url": f"rtsp://{credentials() + '@' if in_url else ''}127.0.0.1:{self.proxy.port}/gate",
             "transport": transport,
-            "open_timeout_ms": 2000,
+            "open_timeout_ms": int(OPEN_S * 1000),
             "read_timeout_ms": 2000,
             "stall_ms": 3000,
         }
