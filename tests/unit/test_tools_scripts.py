@@ -217,7 +217,7 @@ def test_pythonpath_of_others_does_not_leak_in(checkout: Checkout) -> None:
 # --- tools/test -------------------------------------------------------------------------------------------------------
 
 FAST, SLOW = "python <-m> <pytest> <-m> <not slow and not long>", "python <-m> <pytest> <-m> <slow and not long>"
-SHARED = ["tests/unit", "tests/property", "tests/contract", "tests/ascend", "tests/e2e/test_video_zoo.py"]
+SHARED = ["tests/unit", "tests/property", "tests/contract", "tests/ascend", "tests/e2e"]
 PARALLEL = f"{FAST} <-n> <2> <--dist> <worksteal>" + "".join(f" <{path}>" for path in SHARED)
 SERIAL = FAST + "".join(f" <--ignore> <{path}>" for path in SHARED)
 
