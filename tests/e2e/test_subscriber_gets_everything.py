@@ -21,6 +21,7 @@ def test_plain_subscriber_started_before_replay(campipe: Callable[..., Any], med
     socket.connect(address)
     socket.subscribe(b"")
     device = ["--device", "canned:0", "--set", "devices.options={service_ms: 4, objects: 3}"]
+    device += ["--set", "publish.heartbeat_ms=100"]  # the run may well take less than the usual second
     done = campipe("replay", *[media_dir / "street.mp4"] * 2, "--publish", address, *device)
     assert done.returncode == 0, done.stderr
     seqs: dict[str, list[int]] = {}
