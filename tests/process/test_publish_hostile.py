@@ -23,6 +23,7 @@ import msgpack
 import psutil
 import pytest
 import zmq
+from made.zmtp_peer import GREETING, INTRODUCTION, SIGNATURE, command, introduce
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # long: a busy machine must not fail a test
@@ -65,24 +66,16 @@ for command in sys.stdin:
 """
 
 
-def command(name: bytes, body: bytes) -> bytes:
-    """A ZMTP 3 command frame."""
-    return bytes([4, 1 + len(name) + len(body), len(name)]) + name + body
-
-
-SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
-GREETING_3 = SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-READY = command(b"READY", b"\x0bSocket-Type\0\0\0\x03SUB")
 FIVE_BYTES = b"\x01\x00\x02\x00\x01"  # ZMTP 1: no name; a frame of 2 bytes, the last one: subscribe to everything
 OPENINGS = {
     "ZMTP 1, subscribes": FIVE_BYTES,
     "ZMTP 1, a message that is no subscription": b"\x01\x00\x03\x00\x02x",
     "ZMTP 2, subscribes": SIGNATURE + b"\x01\x02" + b"\0\0" + b"\0\x01\x01",
-    "ZMTP 3, nothing after the greeting": GREETING_3,
-    "ZMTP 3, not a subscriber": GREETING_3 + command(b"READY", b"\x0bSocket-Type\0\0\0\x03PUB"),
-    "ZMTP 3, a frame of endless size": GREETING_3 + READY + b"\x02" + b"\xff" * 8 + b"x" * 1000,
-    "ZMTP 3, an unknown command": GREETING_3 + READY + command(b"NONSENSE", b"x" * 50),
-    "ZMTP 3, a message in parts": GREETING_3 + READY + b"\x01\x01\x01" + b"\0\x01\x01",
+    "ZMTP 3, nothing after the greeting": GREETING,
+    "ZMTP 3, not a subscriber": GREETING + command(b"READY", b"\x0bSocket-Type\0\0\0\x03PUB"),
+    "ZMTP 3, a frame of endless size": INTRODUCTION + b"\x02" + b"\xff" * 8 + b"x" * 1000,
+    "ZMTP 3, an unknown command": INTRODUCTION + command(b"NONSENSE", b"x" * 50),
+    "ZMTP 3, a message in parts": INTRODUCTION + b"\x01\x01\x01" + b"\0\x01\x01",
     "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + b"\x5a" * 192,
     "zeros": bytes(20_000),
@@ -189,7 +182,9 @@ def connect(publisher: Publisher, opening: bytes) -> sockets.socket:
         peer.settimeout(PATIENCE_S)
         peer.connect(publisher.address.removeprefix("ipc://"))
     with contextlib.suppress(OSError):  # thrown out already
-        peer.sendall(opening)
+        if opening.startswith(INTRODUCTION):
+            introduce(peer)
+        peer.sendall(opening.removeprefix(INTRODUCTION))
     return peer
 
 
@@ -313,7 +308,7 @@ def test_a_subscriber_of_any_number_of_topics_costs_bounded_memory_and_no_other_
     publisher = start(bind if bind != "ipc" else f"ipc://{tmp_path}/p")
     good = subscribe(publisher.address)
     publisher.wait_for(1)
-    peer = connect(publisher, GREETING_3 + READY)
+    peer = connect(publisher, INTRODUCTION)
     peers.append(peer)
     process = psutil.Process(publisher.process.pid)
     before = process.memory_info().rss

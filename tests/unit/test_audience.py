@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import zmq
+from made.zmtp_peer import introduce
 
 from stages.messages import Status
 from stages.sinks import audience, topics
@@ -22,8 +23,6 @@ from stages.sinks.publish import PublishSink
 PATIENCE_S = 30.0
 ROOM_BYTES = 120 << 20  # it was 500 MB, and more with every turn
 LONGEST_S = 5.0
-READY = b"\5READY\x0bSocket-Type\0\0\0\3SUB"
-GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(20, b"\0") + bytes(32) + b"\4" + bytes([len(READY)]) + READY
 
 
 class Frame:
@@ -177,7 +176,7 @@ def test_one_that_leaves_while_its_topics_are_unread_does_not_hold_up_the_end(tm
     assert sink._socket is not None
     with sockets.socket(sockets.AF_UNIX) as peer:
         peer.connect(f"{tmp_path}/p")
-        peer.sendall(GREETING)
+        introduce(peer)
         peer.sendall(b"".join(b"\0\x65\1" + os.urandom(100) for _ in range(300)))
         assert sink._socket.poll(PATIENCE_S * 1000)
         sink._socket.recv()
