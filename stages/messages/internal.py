@@ -1,93 +1,24 @@
-"""Owns every message that crosses a process or a socket, and its schema number. Does not own sockets or codecs' use.
+"""Owns the messages between campipe's own processes. Does not own sockets, or how bytes are made of them (``codec``).
 
-Two groups. *Internal* messages travel between campipe's own processes: msgpack arrays, tagged, small; pixels and raw
-outputs stay in shared memory and are named by slot and generation. *External* messages go to subscribers: msgpack maps
-with plain keys that any msgpack reader can read; ``v`` is their schema number, raised when a field changes meaning.
+They are msgpack arrays, tagged, small: pixels and raw outputs stay in shared memory and are named by slot and
+generation. Both ends are of one version, so fields may be added and moved freely.
 
 Units are in the names: ``_ns`` nanoseconds. ``*_at_ns`` are readings of CLOCK_MONOTONIC (one clock for all processes of
-a machine); ``captured_ns`` and ``time_ns`` are UTC since 1970.
+a machine); ``captured_ns`` is UTC since 1970.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from stages.camera import CameraSpec
-
-SCHEMA = 1
-
-ClockSource: TypeAlias = Literal["file", "arrival", "rtcp"]
-
-DropCause: TypeAlias = Literal[
-    "sampling",  # decoded, not wanted by `sampling`
-    "superseded",  # live: a newer frame of the same camera took its place
-    "too_old",  # live: older than max_age_ms when its turn came
-    "no_slot",  # live: no free slot of shared memory
-    "bad_frame",  # of a size or format that can't be used
-    "corrupt",  # damaged on its way, and the camera's `corrupt` says drop
-    "no_keyframe",  # before the first whole picture of a stream: nothing but grey and smears
-    "stale",  # its slot was rewritten before it was read
-    "infer_failed",  # the model refused this frame
-    "post_failed",  # post-processing refused this frame
-    "quarantined",  # it took a worker down with it more than once
-    "stage_failed",  # no worker was left to take it
-    "stopped",  # a second signal: stop at once
-    "removed",  # its camera was taken out of the run
-]
-
-EndCause: TypeAlias = Literal[
-    "ended",  # the recording was played to its end
-    "truncated",  # the recording stops before the end that its index promises
-    "stopped",  # on request
-    "limit",  # `max_frames` reached
-    "not_found",
-    "not_video",
-    "no_frames",
-    "unsupported",
-    "unreadable",
-    "corrupt",
-    "worker_failed",  # the decode process died more often than its budget allows
-    "removed",  # taken out of the run on request
-]
-
-LinkState: TypeAlias = Literal["connecting", "streaming", "stalled", "reconnecting", "paused", "failed", "ended"]
-
-LinkCause: TypeAlias = Literal[
-    "first",  # the first try
-    "refused",  # nobody listens at that address and port
-    "timeout",  # no answer, or no data, within the deadline
-    "unreachable",  # no route to that host
-    "unknown_host",  # its name is not known
-    "unauthorised",  # user or password is wrong or missing
-    "forbidden",  # user and password are right, but not for this stream
-    "not_found",  # no such stream on that camera, no such device
-    "busy",  # it serves as many clients as it can
-    "transport",  # neither TCP nor UDP as asked for
-    "tls",  # encryption failed, or its certificate can't be trusted
-    "protocol",  # what answers does not speak what the url says
-    "no_video",  # it answers, without a video track (or without the one asked for)
-    "no_keyframe",  # packets come, but no picture that can be begun with
-    "no_picture",  # connected, but no whole picture came for stall_ms
-    "unsupported",  # no decoder for its codec
-    "corrupt",  # what comes can't be decoded
-    "disconnected",  # the camera closed the connection
-    "worker_failed",  # the decode process died; it is started again
-    "paused",
-    "resumed",
-    "reloaded",  # its configuration was changed
-    "removed",
-    "stopped",
-]
+from stages.messages.external import Mask
 
 
 class Internal(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=True):
     """Base of messages between campipe's own processes."""
-
-
-class External(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of messages to subscribers."""
 
 
 # --- life of a worker -------------------------------------------------------------------------------------------------
@@ -314,22 +245,6 @@ class PostTask(Internal, tag="post", frozen=True, array_like=True, gc=False):
     items: list[PostItem]
 
 
-class Mask(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pixels of the source picture belong to an object, as runs over a rectangle of it.
-
-    The rectangle's corner is ``x``, ``y``, its size ``width`` x ``height``, in whole source pixels; it holds the
-    object's box. ``counts`` are lengths of runs, column by column, each from top to bottom, first of pixels outside the
-    object (0 when the first one is inside), then inside, and so on; they add up to width x height. That is COCO's
-    uncompressed RLE of the rectangle: ``{"size": [height, width], "counts": counts}``.
-    """
-
-    x: int
-    y: int
-    width: int
-    height: int
-    counts: list[int]
-
-
 class Objects(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Objects of one frame as raw little-endian arrays.
 
@@ -415,99 +330,3 @@ InternalMessage: TypeAlias = (
     | CameraRemoved
     | Figures
 )
-
-
-# --- to subscribers ---------------------------------------------------------------------------------------------------
-
-
-class DetectedObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One object: ``box`` is [x1, y1, x2, y2] in pixels of the upright source picture, ``score`` 0..1.
-
-    Only of models that find them, otherwise left out: ``keypoints``, each [x, y, score 0..1]; ``corners`` of an
-    oriented box, four [x, y] in its order around, which may lie outside the picture (``box`` is what encloses them,
-    clipped to it); ``mask``, the object's pixels.
-    """
-
-    box: list[float]
-    score: float
-    class_id: int
-    label: str
-    keypoints: list[list[float]] | None = None
-    corners: list[list[float]] | None = None
-    mask: Mask | None = None
-
-
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds that a frame spent in each stage, and from the arrival of its data to published."""
-
-    decode_ms: float
-    queue_ms: float
-    upload_ms: float
-    execute_ms: float
-    download_ms: float
-    post_ms: float
-    reorder_ms: float
-    total_ms: float
-
-
-class Detections(External, tag="detections", frozen=True, kw_only=True):
-    """What was found in one frame; topic ``detections/<camera>``.
-
-    ``seq`` counts up by one within an ``epoch``: a hole means that frames were dropped or messages lost. ``epoch``
-    counts (re)starts of the stream, ``seq`` and ``pts_ns`` begin anew with it. ``captured_ns`` is UTC according to
-    ``clock`` (``file``: the recording's own start time, or 1970, plus pts).
-    """
-
-    v: int = SCHEMA
-    camera: str
-    epoch: int
-    seq: int
-    pts_ns: int
-    captured_ns: int
-    clock: str
-    width: int
-    height: int
-    model: str
-    objects: list[DetectedObject]
-    corrupt: bool = False
-    trace: Trace | None = None
-
-
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """``decoded == published + sum(dropped.values()) + in_flight``, always."""
-
-    decoded: int
-    published: int
-    dropped: dict[str, int]
-    in_flight: int
-
-
-class Status(External, tag="status", frozen=True, kw_only=True):
-    """A camera changed its state, or frames are missing (``gap``: seq ``from_seq`` to ``to_seq`` of ``epoch``); topic
-    ``status/<camera>``. ``started``: pictures come. ``cause`` is a LinkCause, EndCause or DropCause, ``detail`` is for
-    people. ``repeated``: it was told before, and is told again because a subscriber has joined."""
-
-    v: int = SCHEMA
-    camera: str
-    epoch: int
-    state: Literal["connecting", "started", "stalled", "reconnecting", "paused", "ended", "failed", "gap"]
-    cause: str
-    detail: str
-    time_ns: int
-    from_seq: int | None = None
-    to_seq: int | None = None
-    ledger: LedgerEntry | None = None
-    repeated: bool = False
-
-
-class Heartbeat(External, tag="heartbeat", frozen=True, kw_only=True):
-    """The engine lives; topic ``heartbeat``, once a second."""
-
-    v: int = SCHEMA
-    time_ns: int
-    uptime_ns: int
-    cameras: dict[str, str]
-    lost_messages: int
-
-
-ExternalMessage: TypeAlias = Detections | Status | Heartbeat
