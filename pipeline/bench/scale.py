@@ -22,9 +22,9 @@ from pipeline.bench.outcome import Outcome
 from pipeline.bench.streams import Streams
 from pipeline.bench.windows import Windows
 from pipeline.bench.workload import Workload
-from pipeline.memory_forecast import MemoryForecast, forecast
 from pipeline.observe.processes import Footprint
 from pipeline.plan import RunPlan
+from pipeline.preflight.memory_forecast import MemoryForecast, forecast
 from stages.camera import CameraSpec
 from stages.errors import CampipeError, UserError
 
@@ -128,7 +128,7 @@ def scale(load: Workload, streams: Streams, counts: Sequence[int], *, runs: int,
 
 def _as_check(plan: RunPlan) -> Callable[[RunPlan], MemoryForecast]:
     """What ``campipe check`` says of a plan, whose cameras all send what the only camera of this one does."""
-    from pipeline.commands.check import try_all
+    from pipeline.preflight.trial import try_all
 
     (camera,) = plan.cameras
     sources, devices, problems = try_all(plan)

@@ -125,9 +125,9 @@ def test_a_site_overwrites_its_own_files(
     sinks: Sequence[str],
     says: str,
 ) -> None:
-    from pipeline.commands import check
+    from pipeline.preflight import trial
 
-    monkeypatch.setattr(check, "try_all", lambda _plan, **_: ({}, {}, []))  # sources and models are not the point
+    monkeypatch.setattr(trial, "try_all", lambda _plan, **_: ({}, {}, []))  # sources and models are not the point
     models = ROOT / "configs" / "models"
     text = (models / "coco-ssd.yaml").read_text()
     (folder / "own.yaml").write_text(re.sub(r"(?m)^file: .*$", "file: model.onnx", text))

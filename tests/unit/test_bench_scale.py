@@ -23,8 +23,8 @@ from pipeline.bench.probe import Edge, Notes, Published, helpers
 from pipeline.bench.scale import Held, Scale, Step, rings_of
 from pipeline.bench.windows import SECOND_NS, Windows
 from pipeline.commands.bench import picture_size, whole_numbers
-from pipeline.memory_forecast import MemoryForecast
 from pipeline.observe.processes import Footprint, children, command, family, footprint
+from pipeline.preflight.memory_forecast import MemoryForecast
 from pipeline.transport.arena import SharedRing, ring_bytes
 
 MIB = 2**20

@@ -16,9 +16,11 @@ from made.specs import model_spec
 from pipeline.cli import main
 from pipeline.commands import check, demo
 from pipeline.commands.replay import confidence_settings
-from pipeline.memory_forecast import MemoryForecast
 from pipeline.plan import BatchPlan, DevicePlan, JsonlPlan, Limits, PublishPlan, RunPlan
 from pipeline.planning import needs
+from pipeline.preflight import summary, trial
+from pipeline.preflight.memory_forecast import MemoryForecast, forecast
+from pipeline.preflight.rehearsal import Opened
 from pipeline.report import CameraReport, RunReport
 from stages.camera import CameraSpec
 from stages.decode.source import SourceFacts
@@ -127,9 +129,9 @@ def test_graph_prints_the_graph_of_a_site(capsys: pytest.CaptureFixture[str], tm
 
 
 def test_what_check_prints() -> None:
-    sources, devices = {"gate-1": FACTS}, {"cpu": check.Opened(0.44, ("cpu: told",), 50 << 20)}
-    expected = check.expect(PLAN, sources, devices)
-    lines = check.render(PLAN, needs(PLAN), sources, devices, expected)
+    sources, devices = {"gate-1": FACTS}, {"cpu": Opened(0.44, ("cpu: told",), 50 << 20)}
+    expected = forecast(PLAN, sources, {name: found.own_bytes for name, found in devices.items()})
+    lines = summary.render(PLAN, needs(PLAN), sources, devices, expected)
     assert lines[:3] == [
         "camera  picture    fps  codec          frames  model  slots   shared  processes",
         lines[1],
@@ -147,11 +149,11 @@ def test_what_check_prints() -> None:
 
 
 def test_a_site_that_does_not_fit_names_the_largest_part() -> None:
-    assert "the largest part is frames/gate-1 with 1.0 MiB" in check.too_little(needs(PLAN))
+    assert "the largest part is frames/gate-1 with 1.0 MiB" in summary.too_little(needs(PLAN))
 
 
 def test_processes_that_do_not_fit_beside_the_shared_memory_are_told() -> None:
-    told = check.too_little_memory(MemoryForecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
+    told = summary.too_little_memory(MemoryForecast({"engine": 40 << 20, "decode": 3 << 30}, 1 << 30), 2 << 30)
     assert told.startswith("too little memory: about 3.0 GiB of processes and 1.0 GiB of shared memory are needed, 2.0")
     assert "the largest part is decode with 3.0 GiB" in told
 
@@ -163,7 +165,7 @@ def sinks_plan(*paths: Path | str, bind: str = "tcp://127.0.0.1:0", **settings: 
 
 def test_check_says_no_of_a_site_whose_files_run_could_not_open(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    lines, problems, occupied = check.try_sinks(
+    lines, problems, occupied = trial.try_sinks(
         sinks_plan(tmp_path / "folder", tmp_path / "a" / "b" / "x.jsonl", tmp_path / "new" / "{camera}.jsonl")
     )
     assert lines == [
@@ -185,7 +187,7 @@ def test_what_is_occupied_is_told_apart_from_what_can_never_be_opened(tmp_path: 
         other.bind(("127.0.0.1", 0))
         other.listen()
         bind = f"tcp://127.0.0.1:{other.getsockname()[1]}"
-        lines, problems, occupied = check.try_sinks(sinks_plan(tmp_path / "x.jsonl", bind=bind))
+        lines, problems, occupied = trial.try_sinks(sinks_plan(tmp_path / "x.jsonl", bind=bind))
     sink.close(0)
     assert problems == []
     assert ["uses that port" in occupied[0], "is writing to it" in occupied[1]] == [True, True]
@@ -195,16 +197,16 @@ def test_what_is_occupied_is_told_apart_from_what_can_never_be_opened(tmp_path: 
 
 
 def test_check_says_no_of_an_address_that_this_machine_does_not_have() -> None:
-    lines, problems, _ = check.try_sinks(sinks_plan(bind="tcp://192.0.2.1:5600"))
+    lines, problems, _ = trial.try_sinks(sinks_plan(bind="tcp://192.0.2.1:5600"))
     assert lines == ["publish tcp://192.0.2.1:5600: can't be used"]
     assert "is no address of this machine" in problems[0]
-    assert check.try_sinks(dataclasses.replace(PLAN, publish=None)) == (["publish: off"], [], [])
+    assert trial.try_sinks(dataclasses.replace(PLAN, publish=None)) == (["publish: off"], [], [])
 
 
 def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))  # sources and models are not the point
+    monkeypatch.setattr(trial, "try_all", lambda plan, **_: ({}, {}, []))  # sources and models are not the point
     site = tmp_path / "site.yaml"
     site.write_text(
         "publish: off\nsinks: [{jsonl: a/b/x.jsonl}]\ncameras: [{name: gate-1, source: 'asset:street.mp4'}]\n"
@@ -220,7 +222,7 @@ def test_check_of_a_site_with_a_sink_that_can_not_be_opened_exits_with_2(
 def test_check_says_that_a_site_whose_port_is_busy_can_not_be_run_unless_it_is_its_own_run(
     runs: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))
+    monkeypatch.setattr(trial, "try_all", lambda plan, **_: ({}, {}, []))
     monkeypatch.setattr(check, "runs_now", lambda site: runs)
     site = tmp_path / "site.yaml"
     with socket.socket() as other:
@@ -245,7 +247,7 @@ def test_check_counts_what_the_run_of_the_same_site_holds_as_free(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(check, "try_all", lambda plan, **_: ({}, {}, []))
+    monkeypatch.setattr(trial, "try_all", lambda plan, **_: ({}, {}, []))
     monkeypatch.setattr(check, "runs_now", lambda site: runs)
     held_bytes = None if held_mib is None else held_mib << 20
     monkeypatch.setattr("pipeline.commands.held.bytes_held_by_run", lambda site: held_bytes)
@@ -301,7 +303,7 @@ def test_in_parallel_keeps_every_problem_and_every_result() -> None:
             raise UserError(f"{number} is odd", "and so on")
         return number * 10
 
-    good, bad = check.in_parallel(act, {"a": 1, "b": 2, "c": 3, "d": 4})
+    good, bad = trial.in_parallel(act, {"a": 1, "b": 2, "c": 3, "d": 4})
     assert good == {"b": 20, "d": 40}
     assert bad == {"a": ("1 is odd", "and so on"), "c": ("3 is odd", "and so on")}
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline import rehearsal
 from pipeline.assets import street_clip
-from pipeline.commands.check import load_models
 from pipeline.config import replay_site, resolve
-from pipeline.memory_forecast import MIB, forecast
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.planning import make_plan
-from pipeline.rehearsal import NoRoom, Slow, rehearse
+from pipeline.preflight import rehearsal
+from pipeline.preflight.memory_forecast import MIB, forecast
+from pipeline.preflight.rehearsal import NoRoom, Slow, load_models, rehearse
 from pipeline.runtime.rings import shared_memory_bytes
 from stages.accelerators.accelerator import RunTimes
 from stages.accelerators.canned import CannedDevice, CannedOptions

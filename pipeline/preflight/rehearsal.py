@@ -7,17 +7,17 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from pipeline.observe.processes import footprint
-from stages.accelerators.accelerator import Device, LaneSet
-from stages.errors import CampipeError, DeviceFailed
+from pipeline.plan import DevicePlan
+from stages.accelerators.accelerator import Described, Device, LaneSet
+from stages.accelerators.registry import open_device
+from stages.errors import CampipeError, DeviceFailed, UserError
 from stages.model import ModelSpec, output_slot_bytes, output_views
-
-if TYPE_CHECKING:
-    from pipeline.plan import DevicePlan
 
 LONGEST_S: Final = 60.0  # without the end of any run, before the device is taken for one that hangs
 WHOLE_S: Final = 75.0  # for all runs, each of which may be slow
@@ -30,6 +30,15 @@ class NoRoom(CampipeError):
 
 class Slow(CampipeError):
     """The device works, but so slowly that not all runs ended in the time for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What opening a device and loading its models has shown."""
+
+    took_s: float  # 0: it could not be opened beside the run of the same site
+    facts: tuple[str, ...] = ()  # what the device tells of itself
+    own_bytes: int = 0  # memory that it takes in its process, every lane in use
 
 
 class _Progress:
@@ -57,6 +66,44 @@ class _Progress:
         if now_s - self._began_s > WHOLE_S:
             raise Slow(f"slow, {self._runs} of {self._wanted} runs of blank pictures in {WHOLE_S:g} s")
         time.sleep(LOOK_S)
+
+
+def load_models(
+    device: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int], *, runs: bool = False
+) -> Opened:
+    """Open the device, load the models and fill all lanes as executors would. Runs in a process of its own.
+
+    ``runs``: a run of the same site may have what the device has no more of, see ``trial``.
+    """
+    before = footprint(os.getpid())
+    own_bytes, took_s = 0, 0.0
+    began_ns = time.monotonic_ns()
+    opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
+    problems: list[str] = []
+    facts: tuple[str, ...] = ()
+    try:
+        opened.open()
+        for model in models:
+            try:
+                opened.load(model, batches[model.name])
+            except UserError as error:
+                problems += error.problems
+        took_s = (time.monotonic_ns() - began_ns) / 1e9
+        if not problems:
+            if isinstance(opened, Described):
+                facts = tuple(opened.facts())
+            if before is not None:
+                own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
+    except (NoRoom, Slow, DeviceFailed) as error:
+        if isinstance(error, DeviceFailed) and not runs:
+            raise
+        # no offence at what the run of the same site has of it, nor at slowness
+        facts = (*facts, f"{device.device}: not tried with all lanes, and its memory is not known: {error}")
+    finally:
+        opened.close()
+    if problems:
+        raise UserError.of(problems)
+    return Opened(took_s, facts, own_bytes)
 
 
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:
