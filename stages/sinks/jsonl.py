@@ -10,32 +10,27 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 from stages.errors import StageDead, UserError
 from stages.messages import ExternalMessage, Heartbeat, Status
 from stages.sinks.encode import Packer
 from stages.sinks.line_account import LineAccount
+from stages.sinks.line_accounts import CAMERA, LineAccounts
 from stages.sinks.line_file import LineFile
 from stages.sinks.merge import Merge
-from stages.sinks.new_folders import NewFolders
-from stages.sinks.sink import Occupied
 from stages.sinks.spool import Spool
 
-CAMERA = "{camera}"
 NS_PER_MS = 1_000_000
 LOOK_EVERY_NS = 1000 * NS_PER_MS  # for files that were moved or removed
 LOG = logging.getLogger("campipe.jsonl")
-MOST_TOLD = 3  # causes of missing lines in one sentence
 DRAIN_LINES = 1000  # merged lines written at a time: a camera's end may free any number, and others wait meanwhile
 
 
 class JsonlSink:
     """Writes JSON lines.
 
-    ``path`` may hold ``{camera}``: then each camera has a file of its own. Missing folders are created where a name
-    holds ``{camera}``; otherwise only the last one is, because more of them missing is rather a typing mistake.
-    Folders that were created for nothing are removed again.
+    ``path`` may hold ``{camera}``: then each camera has a file of its own. Which files there are, and what becomes of
+    folders: see ``LineAccounts``.
     ``merged``: one file whose order does not depend on timing. What has to wait for cameras that are behind is held in
     memory up to some hundred lines per camera, in unnamed files beyond (see ``Merge``, ``Spool``).
     Otherwise lines are in the order in which messages come. ``rotate_bytes``, ``append``: see ``LineFile``. ``live``:
@@ -64,16 +59,9 @@ class JsonlSink:
         self._clock_ns = clock_ns
         self._merged = merged
         self._status = status
-        self._rotate_bytes = rotate_bytes
-        self._append = append
         self._live = set(live)
-        self._append_shared = bool(self._live)
-        self._left: set[str] = set()  # cameras whose files this run has begun, and closed
-        self._left_missing = 0  # lines, in the files of cameras that have left
-        self._left_why = ""
         self._packer = Packer()
-        self._accounts: dict[str, LineAccount] = {}  # by camera; one file is under "" when all share it
-        self._folders = NewFolders(deep=CAMERA in str(Path(path).parent))
+        self._accounts = LineAccounts(path, name=self.name, rotate_bytes=rotate_bytes, append=append, live=self._live)
         self._merge: Merge[bytes] | None = None
         self._spools: list[Spool] = []
         self._dead = ""
@@ -88,60 +76,23 @@ class JsonlSink:
     @property
     def trouble(self) -> str:
         """Why a file is not written just now; empty when all is well."""
-        whys = [account.again.why for account in self._accounts.values() if account.again.why]
-        return f"{whys[0]} (and {len(whys) - 1} more)" if len(whys) > 1 else "".join(whys)
+        return self._accounts.trouble
 
     @property
     def missed(self) -> int:
         """Lines that could not be written since ``open``, as far as is known; never falls."""
-        if self._dead:
-            return self._dead_missing
-        return self._left_missing + sum(account.lost for account in self._accounts.values())
-
-    @property
-    def _missing(self) -> int:
-        return self._left_missing + sum(account.missing for account in self._accounts.values())
-
-    @property
-    def _files(self) -> list[LineFile]:
-        return [account.file for account in self._accounts.values() if account.file is not None]
+        return self._dead_missing if self._dead else self._accounts.lost
 
     def check(self) -> None:
         """Raise what ``open`` would, changing nothing; Occupied when only another run is in the way."""
         self._check_merged()
-        problems: list[str] = []
-        occupied: list[str] = []
-        for camera in self._opened_first:
-            try:
-                path = self._path_of(camera)
-                LineFile(path).check(with_folders=bool(self._folders.missing(path)))
-            except Occupied as error:
-                occupied += error.problems
-            except UserError as error:
-                problems += error.problems
-        if problems:
-            raise UserError.of(list(dict.fromkeys(problems)))
-        if occupied:
-            raise Occupied(*dict.fromkeys(occupied))
+        self._accounts.check(self._accounts.keys(self._cameras))
 
     def open(self) -> None:
         """Open every file; raises UserError that names all of those that can't be written."""
         self._check_merged()
-        problems: list[str] = []
-        for camera in self._opened_first:
-            try:
-                self._file(self._account(camera), camera)
-            except UserError as error:
-                problems += error.problems
-        if problems:
-            for file in self._files:
-                file.abandon()
-            self._accounts.clear()
-            self._folders.remove()
-            raise UserError.of(list(dict.fromkeys(problems)))
+        self._accounts.open(self._accounts.keys(self._cameras))
         self._merge = Merge(self._cameras, self._spool) if self._merged else None
-        self._left.clear()
-        self._left_missing, self._left_why = 0, ""
         self._dead = ""
 
     def take(self, message: ExternalMessage) -> bool:
@@ -154,16 +105,16 @@ class JsonlSink:
         if isinstance(message, Heartbeat):
             return True
         wanted = self._status or not isinstance(message, Status)
-        key = message.camera if CAMERA in self._path else ""
+        key = message.camera if self._accounts.per_camera else ""
         if self._merge is None and not wanted:
             return True
-        account = self._account(key)
+        account = self._accounts.of(key)
         if account.again.waits:
             account.lose()
             return True
         account.handed += wanted
         try:
-            file = self._file(account, key)
+            file = self._accounts.open_file(account, key)
             if not file.ready:
                 account.handed -= wanted
                 return False
@@ -178,15 +129,14 @@ class JsonlSink:
 
     def camera_added(self, name: str, *, live: bool) -> None:
         """A camera joins, or is of the other kind from now on. Raises UserError when its own file can't be written."""
-        account = self._accounts.get(name)
-        if CAMERA in self._path and (account is None or account.file is None):
-            path = self._path_of(name)
-            LineFile(path).check(with_folders=bool(self._folders.missing(path)))
+        account = self._accounts.known(name)
+        if self._accounts.per_camera and (account is None or account.file is None):
+            self._accounts.check([name])
         (self._live.add if live else self._live.discard)(name)
 
     def camera_removed(self, name: str) -> None:
         """Close the camera's file, if it has one of its own. Raises StageDead on a full disk."""
-        account = self._accounts.get(name) if CAMERA in self._path else None
+        account = self._accounts.known(name) if self._accounts.per_camera else None
         try:
             if account is not None:
                 self._leave(name, account)
@@ -202,13 +152,7 @@ class JsonlSink:
                 failed = error
         if failed is not None and not self._live:
             raise self._broken(failed) from failed
-        account.shut()
-        del self._accounts[name]
-        if account.begun:
-            self._left.add(name)
-        if account.missing:
-            self._left_missing += account.missing
-            self._left_why = str(failed) if failed is not None else account.again.last_why or "not read in time"
+        self._accounts.leave(name, account, str(failed or ""))
         if failed is not None:
             LOG.error("%s: %s; %d lines are missing in it", self.name, failed, account.missing)
 
@@ -252,7 +196,7 @@ class JsonlSink:
                 failed = error
             else:
                 unread = self._merge.held
-        for file in self._files:
+        for file in self._accounts.files:
             try:
                 unread += file.close(self._left_ms(deadline_ns))
             except StageDead as error:
@@ -262,27 +206,18 @@ class JsonlSink:
             problem = str(self._broken(failed))
         elif unread and not told:
             problem = f"{self.name}: {unread} lines were not read in time"
-        elif self.missed and self._why_missing and not told:
-            problem = f"{self.name}: {self.missed} lines are missing in it: {self._why_missing}"
+        elif self.missed and self._accounts.why_missing and not told:
+            problem = f"{self.name}: {self.missed} lines are missing in it: {self._accounts.why_missing}"
         for spool in self._spools:
             spool.close()
         self._spools.clear()
         self._merge = None
-        self._accounts.clear()
-        self._folders.remove()
+        self._accounts.close()
         return problem
-
-    @property
-    def _why_missing(self) -> str:
-        """Of the troubles there were, by file; of those of cameras that have left the last one."""
-        whys = [account.again.last_why for account in self._accounts.values()] + [self._left_why]
-        told = list(dict.fromkeys(why for why in whys if why))
-        more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-        return "; ".join(told[:MOST_TOLD]) + more
 
     def _drain(self, merge: Merge[bytes]) -> None:
         """Write merged lines, as many as one call may and a pipe's reader takes."""
-        file = self._file(self._account(""), "")
+        file = self._shared_file()
         if not file.ready:
             return
         for count, line in enumerate(merge.ready(), 1):
@@ -292,7 +227,7 @@ class JsonlSink:
 
     def _finish(self, merge: Merge[bytes], deadline_ns: int) -> None:
         """Write all that the merge holds; a slow reader of a pipe is waited for until ``deadline_ns``."""
-        file = self._file(self._account(""), "")
+        file = self._shared_file()
         for line in merge.rest():
             file.append(line)
             while not file.ready:
@@ -313,11 +248,11 @@ class JsonlSink:
 
     def _broken(self, error: StageDead | UserError) -> StageDead:
         """The last word of this sink, which lines that wait to be merged do not survive."""
-        for file in self._files:
+        for file in self._accounts.files:
             with contextlib.suppress(StageDead):  # one word is enough: what it could not write is counted below
                 file.flush()
-        before, why = self.missed, self._why_missing
-        self._dead_missing = self._missing
+        before, why = self.missed, self._accounts.why_missing
+        self._dead_missing = self._accounts.missing
         missing = self._dead_missing - before
         lines = f"; {missing} {'line is' if missing == 1 else 'lines are'} missing at the end of {self._path}"
         earlier = f"; {before} were missing before: {why}" if before and why else ""
@@ -325,38 +260,15 @@ class JsonlSink:
         return StageDead(self._dead)
 
     def _spool(self) -> Spool:
-        self._spools.append(Spool(self._file(self._account(""), "").folder))
+        self._spools.append(Spool(self._shared_file().folder))
         return self._spools[-1]
 
+    def _shared_file(self) -> LineFile:
+        return self._accounts.open_file(self._accounts.of(""), "")
+
     def _check_merged(self) -> None:
-        if self._merged and CAMERA in self._path:
+        if self._merged and self._accounts.per_camera:
             raise UserError(
                 f"{self._path}: with {CAMERA} in the path each camera has a file of its own, so there is nothing to "
                 f"merge; leave out {CAMERA}, or merged"
             )
-
-    @property
-    def _opened_first(self) -> tuple[str, ...]:
-        return self._cameras if CAMERA in self._path else ("",)
-
-    def _path_of(self, camera: str) -> Path:
-        if camera and ("/" in camera or camera in {".", ".."}):
-            raise UserError(f"{self.name}: {camera!r} can't be part of a path; rename the camera")
-        return Path(self._path.replace(CAMERA, camera))
-
-    def _account(self, key: str) -> LineAccount:
-        account = self._accounts.get(key)
-        if account is None:
-            account = self._accounts[key] = LineAccount(begun=key in self._left)
-        return account
-
-    def _file(self, account: LineAccount, key: str) -> LineFile:
-        if account.file is not None:
-            return account.file
-        path = self._path_of(key)
-        self._folders.create(path)
-        kept = key in self._live if CAMERA in self._path else self._append_shared
-        file = LineFile(path, rotate_bytes=self._rotate_bytes, append=self._append or account.begun or kept)
-        file.open()
-        account.file = file
-        return file

@@ -54,7 +54,7 @@ MODEL = ModelSpec(
 )
 STEADY = CameraSpec("steady", "rtsp://camera/1", "m", live=True, network=True)
 # Kept for the report until PAST_KEPT, and one name for each file that was begun: a camera that comes again goes on.
-MEANT = {"Cameras.past", "JsonlSink._left"}
+MEANT = {"Cameras.past", "LineAccounts._left"}
 KEPT = 8
 
 
