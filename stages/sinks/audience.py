@@ -36,6 +36,8 @@ from stages.sinks.topics import MOST_CONNECTIONS, UNKNOWN, Topics
 MONITOR: Final = "inproc://campipe-publish-events"
 RCVHWM: Final = 1
 QUIET_LOOKS: Final = 2
+CLOSE_QUIET_LOOKS: Final = 10  # libzmq's thread may have to wait for a core before it brings what comes next
+CLOSE_PAUSE_S: Final = 0.004
 LOOK_NS: Final = 5_000_000  # that a look waits for more at most
 FLOOD_NS: Final = 30_000_000  # that it reads at most: what libzmq has taken in is known, and ended, only when read
 MORE_MS: Final = 1  # after a subscription: within it the next one comes, if there is one
@@ -119,10 +121,13 @@ class Audience:
             self._age()
         return news
 
-    @property
-    def ending(self) -> bool:
-        """Whether a connection that was told to end is not over yet, as of the last ``look``."""
-        return bool(self._ended)
+    def take_in_the_rest(self, until_ns: int, clock_ns: Callable[[], int]) -> None:
+        """End the connections that end only when what they had sent is read; the context's end would wait for them."""
+        quiet_looks = 0
+        while (quiet_looks < CLOSE_QUIET_LOOKS or self._ended) and clock_ns() < until_ns:
+            quiet_looks = 0 if self.look() else quiet_looks + 1
+            if quiet_looks:
+                time.sleep(CLOSE_PAUSE_S)
 
     @property
     def count(self) -> int:

@@ -31,8 +31,23 @@ def bind_socket(socket: zmq.Socket[bytes], address: Address) -> str:
     return endpoint.decode().rstrip("\0")
 
 
-def check_ipc_path(address: Address) -> None:
-    """Raise what binding would say of the path of an ipc address, without creating or removing anything."""
+def check_address(address: Address) -> None:
+    """Raise what binding would, creating and removing nothing; a port is held for a moment."""
+    if address.transport == "ipc":
+        _check_ipc_path(address)
+        return
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        socket: zmq.Socket[bytes] = context.socket(zmq.XPUB)
+        try:
+            bind_socket(socket, address)
+        finally:
+            socket.close(0)
+    finally:
+        context.term()
+
+
+def _check_ipc_path(address: Address) -> None:
     if address.path.startswith(("@", "*")):
         return
     _refuse_taken_path(address)

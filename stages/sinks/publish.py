@@ -1,4 +1,4 @@
-"""Owns the publishing socket: binding it, what a full subscriber means, delivery at the end. Does not own the messages.
+"""Owns the publishing socket: binding it, and what a full subscriber means. Does not own the messages.
 
 Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experiment with libzmq 4.3.5 and is relied on:
 
@@ -14,15 +14,12 @@ Multipart ``[topic, msgpack map]`` on an XPUB socket. What was found by experime
   comes back to life. Until then each costs one queue of memory. (A local socket has no such limit.)
 - A queue can't be made shorter later: libzmq's two ends of it tell each other what was taken only once for every half
   of its length, so the queue of a subscriber that takes everything may look full to a smaller ``SNDHWM``, for ever.
-- ``Context.term()`` returns when every subscriber's connection has taken every message, or linger has run out.
 - Binding ``ipc://PATH`` deletes whatever file is at PATH, and takes a living publisher's address away in silence.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Collection
 
 import zmq
@@ -31,8 +28,10 @@ from stages.errors import StageDead
 from stages.messages import Detections, ExternalMessage, Heartbeat, Status
 from stages.sinks.address import parse_address
 from stages.sinks.audience import Audience
-from stages.sinks.binding import bind_socket, check_ipc_path, release_address
+from stages.sinks.binding import bind_socket, check_address, release_address
+from stages.sinks.delivery import end_context
 from stages.sinks.encode import Packer, topics_of
+from stages.sinks.joining import Joining
 from stages.sinks.last_status import LastStatus
 from stages.sinks.live_connection import cut, keep_short
 from stages.sinks.marks import Marks
@@ -41,16 +40,10 @@ LOG = logging.getLogger("campipe.publish")
 _NOW = int(zmq.DONTWAIT)  # as plain numbers: arithmetic with enumerations costs as much as a message
 _NOW_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 NS_PER_MS = 1_000_000
-GRACE_MS = 50  # linger beyond the deadline, so that what is held can be counted before it is thrown away
-TERM_WAIT_S = 2.0  # for the context to end after linger has run out, which takes milliseconds
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 10, zmq.TCP_KEEPALIVE_INTVL: 5, zmq.TCP_KEEPALIVE_CNT: 3}
 LIVE_QUEUE = 256  # messages, and ...
 LIVE_QUEUE_PER_CAMERA = 16  # ... at least so many for each live camera: half of it must hold any burst
 MAX_INBOUND_BYTES = 160  # a topic has 75; a peer that sends more is no subscriber
-JOIN_QUIET_MS = 20  # without a word of any subscriber's, until messages are taken ...
-JOIN_MORE_MS = 3000  # ... but not longer than that after ``join_ms``
-CLOSE_QUIET_LOOKS = 10  # libzmq's thread may have to wait for a core before it brings what comes next
-CLOSE_PAUSE_S = 0.004
 CLOSE_LOOK_MS = 500  # at most, for taking in what is there of connections that are over
 
 
@@ -62,7 +55,7 @@ class PublishSink:
     a subscriber that keeps up again gets everything again. Where both kinds are published, recordings wait until a
     subscriber that live messages were lost to has caught up: libzmq would lose theirs too. ``join_ms``: messages are
     taken only this long after ``open``, so that subscribers who waited for the address to appear (they try every
-    100 ms) miss nothing; nor while what they ask for comes in, for up to ``JOIN_MORE_MS`` more. Use from one thread.
+    100 ms) miss nothing; nor while what they ask for comes in (see ``Joining``). Use from one thread.
 
     What waits for a slow subscriber of live cameras is bounded by number, because libzmq can't take back what it holds:
     ``LIVE_QUEUE`` messages, or ``LIVE_QUEUE_PER_CAMERA`` for each live camera if that is more (never more than
@@ -106,9 +99,7 @@ class PublishSink:
         self._last = LastStatus()
         self._held: tuple[ExternalMessage, bytes, bytes] | None = None  # refused before: encoded once only
         self._early_beat: Heartbeat | None = None
-        self._joined_ns = 0  # not before; see _joining
-        self._joining = False
-        self._quiet_ns = 0  # nothing has come from subscribers since
+        self._joining: Joining | None = None  # None: over
         self._blocked_ns: int | None = None  # since when nobody has taken anything, while a message waits
         self._sent = 0
         self._lossy_until_left = 0  # a subscriber is set aside until this message has left; 0: none is
@@ -127,19 +118,7 @@ class PublishSink:
 
     def check(self) -> None:
         """Raise what ``open`` would; Occupied when only another program is in the way. A port is held for a moment."""
-        address = parse_address(self._bind, bind=True)
-        if address.transport == "ipc":
-            check_ipc_path(address)
-            return
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            socket: zmq.Socket[bytes] = context.socket(zmq.XPUB)
-            try:
-                bind_socket(socket, address)
-            finally:
-                socket.close(0)
-        finally:
-            context.term()
+        check_address(parse_address(self._bind, bind=True))
 
     def open(self) -> None:
         """Bind; raises UserError when the address can't be had. ``address`` then holds the real port."""
@@ -170,9 +149,7 @@ class PublishSink:
         self._last = LastStatus()
         self._sent = self._lossy_until_left = self.lost_messages = 0
         self._held = self._early_beat = self._blocked_ns = None
-        self._joined_ns = self._clock_ns() + self._join_ns
-        self._joining = self._join_ns > 0
-        self._quiet_ns = self._joined_ns - JOIN_QUIET_MS * NS_PER_MS
+        self._joining = Joining(self._clock_ns(), self._join_ns) if self._join_ns > 0 else None
         if self._live or not self._lossless:
             self._keep_connections_short()
 
@@ -182,7 +159,7 @@ class PublishSink:
         Heartbeats are always taken: one that finds a full subscriber is left out, because the next one says the same
         and a queue of them would only cost that subscriber detections.
         """
-        if self._joining and self._still_joins():
+        if self._joining is not None and self._still_joins(self._joining):
             if isinstance(message, Heartbeat):
                 self._early_beat = message
                 return True
@@ -237,11 +214,11 @@ class PublishSink:
     def service(self) -> None:
         """Count subscribers, and look whether full ones keep up again."""
         self._open_socket()
-        if not (self._joining and self._still_joins()):
+        if self._joining is None or not self._still_joins(self._joining):
             self._audience.look()
         self._marks.advance()
         now_ns = self._clock_ns()
-        if not self._joining:
+        if self._joining is None:
             self._send_early_beat()
             self._last.subscribed(self._audience.new_prefixes())
             for status in self._last.due(now_ns):  # a full subscriber misses it: it has been there before
@@ -254,28 +231,21 @@ class PublishSink:
         """
         if self._socket is None or self._context is None:
             return ""
-        now_ns = self._clock_ns()
-        left_ms = max(0, (deadline_ns - now_ns) // NS_PER_MS)
-        thrown_away_ns = now_ns + (left_ms + GRACE_MS) * NS_PER_MS  # not before; from then on an end tells nothing
+        began_ns = self._clock_ns()
         behind = self._marks.behind(self._sent)
-        self._take_in_the_rest(min(deadline_ns, now_ns + CLOSE_LOOK_MS * NS_PER_MS))
+        self._audience.take_in_the_rest(min(deadline_ns, began_ns + CLOSE_LOOK_MS * NS_PER_MS), self._clock_ns)
         self._audience.close()
-        self._socket.close(left_ms + GRACE_MS)
-        self._socket = None
-        # term() takes no deadline of its own; in a thread, nothing that libzmq does can hang the exit.
-        ending = threading.Thread(target=self._context.term, name="campipe-publish-end", daemon=True)
-        ending.start()
-        while ending.is_alive() and self._clock_ns() < deadline_ns:
-            ending.join(0.01)
-            self._marks.advance()
-        held = self._marks.behind(self._sent)
-        if self._clock_ns() < thrown_away_ns:  # else this thread was held up, and what is held no more may be lost
-            behind = held
-            if ending.is_alive():
-                ending.join(GRACE_MS / 1000 / 2)
-        if not ending.is_alive() and self._clock_ns() < thrown_away_ns:
-            behind = 0
-        ending.join(TERM_WAIT_S)
+        socket, self._socket = self._socket, None
+        behind = end_context(
+            self._context,
+            socket,
+            self._marks,
+            self._sent,
+            began_ns=began_ns,
+            deadline_ns=deadline_ns,
+            behind=behind,
+            clock_ns=self._clock_ns,
+        )
         self._context = None
         self._marks.close()
         release_address(self.address)
@@ -283,7 +253,7 @@ class PublishSink:
             return ""
         return (
             f"{self.name}: up to {behind} {'message' if behind == 1 else 'messages'} could not be delivered within "
-            f"{left_ms} ms, because a subscriber did not take them"
+            f"{max(0, (deadline_ns - began_ns) // NS_PER_MS)} ms, because a subscriber did not take them"
         )
 
     def _open_socket(self) -> zmq.Socket[bytes]:
@@ -291,24 +261,12 @@ class PublishSink:
             raise StageDead(f"{self.name} is not open")
         return self._socket
 
-    def _still_joins(self) -> bool:
+    def _still_joins(self, joining: Joining) -> bool:
         """Look whether subscribers that have waited for the address have asked for everything."""
         news = self._audience.look()
-        now_ns = self._clock_ns()
-        if news:
-            self._quiet_ns = now_ns
-        quiet = now_ns - self._quiet_ns >= JOIN_QUIET_MS * NS_PER_MS
-        if now_ns >= self._joined_ns + (0 if quiet else JOIN_MORE_MS * NS_PER_MS):
-            self._joining = False
-        return self._joining
-
-    def _take_in_the_rest(self, until_ns: int) -> None:
-        """End the connections that end only when what they had sent is read; the context's end would wait for them."""
-        quiet_looks = 0
-        while (quiet_looks < CLOSE_QUIET_LOOKS or self._audience.ending) and self._clock_ns() < until_ns:
-            quiet_looks = 0 if self._audience.look() else quiet_looks + 1
-            if quiet_looks:
-                time.sleep(CLOSE_PAUSE_S)
+        if not joining.goes_on(self._clock_ns(), news=news):
+            self._joining = None
+        return self._joining is not None
 
     def _send_early_beat(self) -> None:
         if self._early_beat is not None:
