@@ -102,6 +102,15 @@ def check_name(value: Any) -> str:
     return value
 
 
+def is_name(text: str) -> bool:
+    """Whether ``check_name`` would take it."""
+    try:
+        check_name(text)
+    except ValueError:
+        return False
+    return True
+
+
 Name: TypeAlias = Annotated[str, Described(check_name, {"type": "string", "pattern": NAME_PATTERN})]
 
 Milliseconds: TypeAlias = Annotated[int, Field(ge=0)]
