@@ -1,7 +1,8 @@
 """Owns the rules of detection: for each layout the shapes it has, and what speaks for and against it. Decides nothing.
 
-To add a layout, add a function that gives its claims and one ``Rule`` in ``RULES``. A layout that the registry does not
-have may have a rule too: its files are then refused by name, and not taken for another's.
+To add a layout, add a function that gives its claims and one ``Rule`` in ``RULES`` (those of tasks other than plain
+boxes are in ``detect_tasks``). A layout that the registry does not have may have a rule too: its files are then refused
+by name, and not taken for another's.
 
 ``A`` is the number of anchors, ``C`` of classes. "Cells" are those of the grids of strides 8, 16, 32 (and 64, which the
 larger P6 models add): 8400 for 640x640.
@@ -9,7 +10,7 @@ larger P6 models add): 8400 for 640x640.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stages.model import HeadOptions
@@ -26,18 +27,14 @@ from stages.postprocess.detect_claims import (
     single,
 )
 from stages.postprocess.detect_facts import STRIDES_P6, FileFacts, OutputFacts, literal
+from stages.postprocess.detect_tasks import CLASSIFY, TASK_RULES, YOLOV8_POSE
 
 ROWS_WITH_OBJECTNESS: Final = "rows with objectness"
 MOST_FINISHED: Final = 1000  # rows of an output of finished boxes; exporters give 100 or 300
 FEWEST_QUERIES: Final = 50  # DETR has 100, RT-DETR 300
 LOG_SIZE: Final = 12.0  # greatest log of a box's size over its stride that makes sense: exp(12) strides
 YOLOV8_ROWS: Final = "yolov8_rows"  # names of the registry
-YOLOV8_SEG: Final = "yolov8_seg"
-YOLOV8_POSE: Final = "yolov8_pose"
-YOLOV8_OBB: Final = "yolov8_obb"
 YOLOV5_RAW: Final = "yolov5_raw"
-CLASSIFY: Final = "classify"
-SIDES: Final = ("channels", "numbers in a row")  # in words, of axis 0 and 1
 DFL_BINS: Final = (8, 17)  # of NanoDet and PicoDet: reg_max + 1
 
 
@@ -271,65 +268,6 @@ def _distances_by_stride(facts: FileFacts) -> Iterator[Claim]:
             yield coco(Claim("picodet", classes, why, [f"one pair for each of {strides} strides"]))
 
 
-def _numbers_side(facts: FileFacts, shape: Sequence[int]) -> int | None:
-    """Which axis of two holds the numbers of an anchor, the other being the cells of a grid; None if neither."""
-    return next((side for side in (0, 1) if grid_text(facts, shape[1 - side])), None)
-
-
-def _masks(facts: FileFacts) -> Iterator[Claim]:
-    if len(facts.outputs) != 2:
-        return
-    prototypes = next((t for t in facts.outputs if len(t.shape) == 3), None)
-    rows = next((t for t in facts.outputs if len(t.shape) == 2), None)
-    if prototypes is None or rows is None or (side := _numbers_side(facts, rows.shape)) is None:
-        return
-    grid = grid_text(facts, rows.shape[1 - side])
-    classes = rows.shape[side] - 4 - prototypes.shape[0]
-    if classes < 1:
-        return
-    why = [
-        f"{rows.shape[side]} {SIDES[side]}: box, {classes} classes, {prototypes.shape[0]} coefficients of masks",
-        grid,
-    ]
-    claim = Claim(YOLOV8_SEG, classes, why, task="segment")
-    claim.proof.append("a second output has as many prototypes of masks")
-    yield claim
-
-
-def _of_task(task: str, layout: str, extra: Callable[[FileFacts, int], int]) -> Callable[[FileFacts], Iterator[Claim]]:
-    """A head with ``extra`` numbers behind its classes, channels first or rows; only when the file states the task."""
-
-    def claims(facts: FileFacts) -> Iterator[Claim]:
-        found = single(facts, 2)
-        if facts.task != task or found is None or (side := _numbers_side(facts, found.shape)) is None:
-            return
-        grid = grid_text(facts, found.shape[1 - side])
-        more = extra(facts, found.shape[side])
-        classes = found.shape[side] - 4 - more
-        if classes >= 1:
-            why = [f"{found.shape[side]} {SIDES[side]}: box, {classes} classes, {more} of the {task}", grid]
-            yield Claim(layout, classes, why, [f"the file's metadata says that its task is {task}"], task=task)
-
-    return claims
-
-
-def _key_points(facts: FileFacts, channels: int) -> int:
-    shape = literal(facts.metadata.get("kpt_shape", ""))
-    if isinstance(shape, (list, tuple)) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape):
-        return int(shape[0] * shape[1])
-    return channels - 4 - (len(facts.labels) or 1)
-
-
-def _classification(facts: FileFacts) -> Iterator[Claim]:
-    found = single(facts, 1)
-    if found is not None and found.shape[0] >= 2:
-        claim = Claim(CLASSIFY, found.shape[0], [f"one score for each of {found.shape[0]} classes"], task="classify")
-        claim.proof.append("no box anywhere")
-        if not facts.task:
-            claim.task = ""
-        yield claim
-
-
 RULES: Final = (
     Rule("yolov6", "(A, 5 + C), A one per cell, decoded, objectness 1", _yolov6),
     Rule("yolov5", "(A, 5 + C), A three per cell, or one per cell and decoded", _yolov5),
@@ -343,14 +281,7 @@ RULES: Final = (
     Rule("yolonas", "(A, 4) and (A, C)", _two_outputs),
     Rule("nanodet", "(A, C + 4 x bins), A one per cell", _distances),
     Rule("picodet", "(a, C) and (a, 4 x bins) for each stride", _distances_by_stride),
-    Rule(YOLOV8_SEG, "(4 + C + M, A) or (A, 4 + C + M), and (M, h, w)", _masks),
-    Rule(YOLOV8_POSE, "(4 + C + K, A) or (A, 4 + C + K), task pose", _of_task("pose", YOLOV8_POSE, _key_points)),
-    Rule(
-        YOLOV8_OBB,
-        "(4 + C + 1, A) or (A, 4 + C + 1), task obb",
-        _of_task("obb", YOLOV8_OBB, lambda _facts, _channels: 1),
-    ),
-    Rule(CLASSIFY, "(C)", _classification),
+    *TASK_RULES,
 )
 """Every layout that can be told, in the order that candidates are listed."""
 

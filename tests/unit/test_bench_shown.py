@@ -18,9 +18,9 @@ from pipeline.bench.ceiling import Part, ceiling
 from pipeline.bench.density import Density, Level, Trial, keeps_rate
 from pipeline.bench.machine import Machine, busy_s, cpu_model, describe, others_cores
 from pipeline.bench.outcome import KINDS, STAGES, Outcome, evaluate
-from pipeline.bench.parts import Count, part_of
 from pipeline.bench.probe import Edge, Notes, Published
 from pipeline.bench.saturate import Saturation, SaturationRun
+from pipeline.bench.together import Count, part_of
 from pipeline.bench.windows import SECOND_NS, Windows
 from pipeline.bench.workload import OBJECTS, SERVICE_PREPARED, options_of
 from pipeline.commands.bench import add_parser, command_line
