@@ -18,7 +18,7 @@ from stages.decode.source import LiveSource
 from stages.decode.stage import ResumePoint
 from stages.decode.tally import Tally
 from stages.decode.wakeup import WakeUp
-from stages.errors import BadItem, StageDead
+from stages.errors import StageDead
 from stages.frames import SlotRing
 from stages.messages import (
     FrameDropped,
@@ -302,20 +302,14 @@ class LiveDecode:
             return tally.dropped(seq, item.cause)
         if now_ns - live.arrived_at_ns > self._camera.max_age_ms * MS:
             return tally.dropped(seq, "too_old")
-        if not self._slots.free:
-            return tally.dropped(seq, "no_slot")
-        try:
-            at = self._slots.write(live.frame)
-        except BadItem as bad:
-            return tally.dropped(seq, bad.cause, bad.detail)
-        return tally.ready(
+        return tally.placed(
             seq,
-            at,
+            self._slots,
             live.frame,
+            self._clock_ns,
             pts_ns=live.pts_ns,
             captured_ns=live.captured_ns,
             corrupt=live.corrupt,
-            decoded_at_ns=self._clock_ns(),
             clock=live.clock,
             arrived_at_ns=live.arrived_at_ns,
         )

@@ -17,7 +17,7 @@ from stages.decode.sampling import Sampler
 from stages.decode.slots import SlotWriter
 from stages.decode.source import Ending, Source, SourceFacts, SourceFrame
 from stages.decode.tally import Tally
-from stages.errors import BadItem, SourceRefused
+from stages.errors import SourceRefused
 from stages.frames import SlotRing
 from stages.messages import FrameDropped, FrameReady, InternalMessage, StreamEnded, StreamStarted
 from stages.model import ModelSpec
@@ -204,20 +204,14 @@ class Decode:
         seq = tally.count_frame()
         if self._ahead_cause:
             return tally.dropped(seq, self._ahead_cause)
-        if not self._slots.free:
-            return tally.dropped(seq, "no_slot")
-        try:
-            at = self._slots.write(source_frame.frame)
-        except BadItem as item:
-            return tally.dropped(seq, item.cause, item.detail)
-        return tally.ready(
+        return tally.placed(
             seq,
-            at,
+            self._slots,
             source_frame.frame,
+            self._clock_ns,
             pts_ns=source_frame.pts_ns,
             captured_ns=self._recorded_at_ns + source_frame.pts_ns,
             corrupt=source_frame.corrupt,
-            decoded_at_ns=self._clock_ns(),
             # a recording that plays a camera's part: its frame is there when it is due, however early it was read
             arrived_at_ns=self._due_ns(source_frame),
         )

@@ -1,4 +1,6 @@
-"""Owns the numbers of one camera's frames (epoch, seq, totals) and the messages that carry them. Decides nothing.
+"""Owns the numbers of one camera's frames (epoch, seq, totals) and the messages that carry them.
+
+Does not own which frames are wanted.
 
 ``decoded`` and ``sampled_out`` are totals over all epochs; a message says those up to its own frame, so that the ledger
 is exact whichever message is the last to arrive.
@@ -8,8 +10,11 @@ from __future__ import annotations
 
 from av.video.frame import VideoFrame
 
+from stages.decode.slots import SlotWriter
 from stages.decode.upright import upright_size
+from stages.errors import BadItem
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
+from stages.stage import MonotonicClock
 
 
 class Tally:
@@ -57,27 +62,33 @@ class Tally:
             frames_expected=frames_expected,
         )
 
-    def ready(
+    def placed(
         self,
         seq: int,
-        at: tuple[int, int],
+        slots: SlotWriter,
         frame: VideoFrame,
+        clock_ns: MonotonicClock,
         *,
         pts_ns: int,
         captured_ns: int,
         corrupt: bool,
-        decoded_at_ns: int,
         clock: str = "",
         arrived_at_ns: int = 0,
-    ) -> FrameReady:
-        """A frame lies ``at`` a slot with a generation."""
+    ) -> FrameReady | FrameDropped:
+        """Put a frame into a slot: where it lies, and when (``clock_ns``), or why it goes no further."""
+        if not slots.free:
+            return self.dropped(seq, "no_slot")
+        try:
+            slot, generation = slots.write(frame)
+        except BadItem as bad:
+            return self.dropped(seq, bad.cause, bad.detail)
         width, height = upright_size(frame)
         return FrameReady(
             camera=self._camera,
             epoch=self.epoch,
             seq=seq,
-            slot=at[0],
-            generation=at[1],
+            slot=slot,
+            generation=generation,
             width=width,
             height=height,
             pts_ns=pts_ns,
@@ -85,7 +96,7 @@ class Tally:
             decoded=self.decoded,
             sampled_out=self.sampled_out,
             corrupt=corrupt,
-            decoded_at_ns=decoded_at_ns,
+            decoded_at_ns=clock_ns(),
             clock=clock,
             arrived_at_ns=arrived_at_ns,
             settings=self.settings,
