@@ -80,11 +80,7 @@ def single_output(model: ModelSpec, layout: str, rank: int) -> TensorSpec:
             "export it with its heads joined into one output, or give the layout that it has"
         )
     tensor = model.outputs[0]
-    if tensor.dtype not in ("float32", "float16"):
-        raise UserError(
-            f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-            "export the model with float outputs, or give the output's `scale` and `zero_point`"
-        )
+    _check_floats(tensor, where)
     if len(tensor.shape) != rank or min(tensor.shape, default=0) < 1:
         raise UserError(
             f"{where} has {rank} dimensions besides the batch, but output {tensor.name} is {shape_text(tensor.shape)}; "
@@ -99,12 +95,16 @@ def float_outputs(model: ModelSpec, layout: str) -> tuple[TensorSpec, ...]:
     if not model.outputs:
         raise UserError(f"{where}: the model has no outputs; give the layout that it has")
     for tensor in model.outputs:
-        if tensor.dtype not in ("float32", "float16"):
-            raise UserError(
-                f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
-                "export the model with float outputs, or give the output's `scale` and `zero_point`"
-            )
+        _check_floats(tensor, where)
     return model.outputs
+
+
+def _check_floats(tensor: TensorSpec, where: str) -> None:
+    if tensor.dtype not in ("float32", "float16"):
+        raise UserError(
+            f"{where} reads float32 or float16, but output {tensor.name} is {tensor.dtype}; "
+            "export the model with float outputs, or give the output's `scale` and `zero_point`"
+        )
 
 
 def boxes_and_scores(model: ModelSpec, layout: str) -> tuple[int, int]:
