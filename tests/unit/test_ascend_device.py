@@ -137,7 +137,7 @@ def test_weights_are_on_the_device_once_whatever_runs(
         things = device.runtime.register.held()
         assert sum(each.kind == "model" for each in things) == models
         assert sum("weights" in each.name for each in things) == 1
-        assert sum(each.kind == "context" for each in things) == executors
+        assert sum(each.kind == "context" for each in things) == 1 + executors, "the weights' and one for each"
         device.load(spec, 4)
         assert device.runtime.register.held() == things
         frames = pictures(4)
