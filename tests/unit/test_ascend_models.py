@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from made.specs import model_spec
 
 from stages.accelerators.aclsim.om import OmDescription
 from stages.accelerators.ascend.atc import aipp_config, atc_command, missing_om, no_om
@@ -22,25 +23,14 @@ from stages.accelerators.ascend.simulated_om import simulated_om
 from stages.errors import BadItem, UserError
 from stages.model import ModelSpec, OmSpec, TensorSpec
 
-SPEC = ModelSpec(
-    name="m",
+SPEC = model_spec(
     path="/models/m.onnx",
-    sha256="",
-    width=64,
     height=32,
-    channels="rgb",
-    input_layout="nchw",
-    input_dtype="float32",
-    mean=(0.0, 0.0, 0.0),
     std=(255.0, 255.0, 255.0),
-    pad_value=114,
     placement="stretch",
     layout="yolov8",
     labels=("a", "b"),
     outputs=(TensorSpec("boxes", (6, 42), "float32"), TensorSpec("more", (3,), "float16")),
-    fixed_batch=None,
-    confidence=0.4,
-    iou=0.45,
 )
 PLAIN = OmTensor(0, "images", (4, 3, 32, 64), "float32", 4 * 3 * 32 * 64 * 4)
 PICTURE = OmTensor(0, "images", (4, 32, 64, 3), "uint8", 4 * 32 * 64 * 3)
