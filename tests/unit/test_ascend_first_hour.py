@@ -10,7 +10,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from pipeline.commands.check import no_answer
+from pipeline.runtime.worker import _last_words
 from stages.accelerators.ascend.binding import SIGNALS, bind
+from stages.accelerators.ascend.errors import error_of
 from stages.accelerators.ascend.importing import foreign_module, import_problem, set_env_files
 from stages.accelerators.ascend.options import AscendOptions
 from stages.accelerators.ascend.surroundings import MANAGING, missing_here, versions_here
@@ -131,3 +133,18 @@ def test_a_runtime_that_crashes_is_not_told_as_a_damaged_file() -> None:
         "ascend:0", died
     )
     assert no_answer("cpu", died) == "looking into it ended its process (status -11); is its model's file whole?"
+
+
+@pytest.mark.parametrize(
+    ("code", "begins"),
+    [
+        (507899, "DeviceFailed: acl.mdl.execute_async returned 507899"),
+        (507010, "DeviceFailed: "),
+        (507053, "DeviceFailed: "),
+        (507018, "DeviceLost: "),
+        (507047, "DeviceHung: "),
+    ],
+)
+def test_a_fault_of_the_card_itself_is_not_blamed_on_the_frames_that_it_had(code: int, begins: str) -> None:
+    """Under the name of its own class it was: two faults in a row cost the frames of both."""
+    assert _last_words(error_of(code, "mdl.execute_async")).error.startswith(begins)
