@@ -85,6 +85,12 @@ def om(**changes: Any) -> OmSpec:
         ),
         pytest.param(
             SPEC,
+            om(aipp="rgb"),
+            replace(FACTS, picture=replace(PICTURE, dims=(4, 3, 32, 64), dtype="float32"), aipp=AIPP),
+            id="aipp shown as the network's own input, with the size of the picture",
+        ),
+        pytest.param(
+            SPEC,
             om(aipp="nv12"),
             replace(FACTS, picture=NV12, aipp={k.removeprefix("matrix"): v for k, v in AIPP_NV12.items()}),
             id="the matrix by its other names",
@@ -160,6 +166,12 @@ def test_an_om_that_fits_is_taken(spec: ModelSpec, told: OmSpec, facts: OmFacts)
             id="mean",
         ),
         pytest.param(om(), replace(FACTS, picture=replace(PLAIN, dtype="float16")), "is float16", id="input type"),
+        pytest.param(
+            om(aipp="rgb"),
+            replace(FACTS, picture=PLAIN, aipp=AIPP),
+            "is float32",
+            id="aipp, and not the picture's size",
+        ),
         pytest.param(
             om(), replace(FACTS, picture=replace(PLAIN, dims=(4, 3, 64, 32))), "is 4x3x64x32", id="on its side"
         ),

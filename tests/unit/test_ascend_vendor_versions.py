@@ -128,6 +128,28 @@ def test_what_a_version_refuses_to_tell_or_to_set_does_not_keep_it_from_running(
     device.close()
 
 
+def test_where_a_model_of_several_batches_takes_no_memory_of_ours_the_loader_manages_it(
+    vendor: PlainVendor, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ "Open shapes" are documented to be refused, and whether these are of them is not."""
+    mdl = vendor.acl.mdl
+    loaded: list[str] = []
+    load = mdl.load_from_file
+    monkeypatch.setattr(mdl, "load_from_file_with_mem", lambda *_: loaded.append("with") or (0, 145000))
+    monkeypatch.setattr(mdl, "load_from_file", lambda path: loaded.append("without") or load(path))
+    device = open_card()
+    device.load(spec, 4)
+    assert not any("weights" in each.name or "work" in each.name for each in device.runtime.register.held())
+    device.close()
+    assert loaded == ["with", "without", "without"], "the second set is not tried again"
+    assert "acl.mdl.load_from_file_with_mem returned 145000" in caplog.text
+    play(spec)
+    assert not vendor.blocks
+    monkeypatch.setattr(mdl, "load_from_file_with_mem", lambda *_: (0, 207001))
+    with pytest.raises(UserError, match="207001"):
+        play(spec)
+
+
 def test_a_static_model_is_not_asked_for_gears_and_longer_lists_than_counts_are_cut(
     vendor: PlainVendor, spec: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,12 +140,15 @@ def _input_problems(where: str, model: ModelSpec, om: OmSpec, facts: OmFacts) ->
     dims = tuple(picture.dims[1:])
     if dims[-1:] == (1,) and len(dims) == len(shape) + 1:
         dims = dims[:-1]  # NV12 shows as lines, width, 1
-    if picture.dtype != dtype:
+    needed = facts.most_frames * tensor_bytes(shape, dtype)
+    # all that static AIPP takes are bytes: some versions show the type of the network's own input all the same
+    shown_as_networks = facts.aipp is not None and picture.size_bytes == needed
+    if picture.dtype != dtype and not shown_as_networks:
         problems.append(
             f"{where}: input {picture.name} is {picture.dtype}, but its description makes {dtype}; "
             "correct `aipp` or the input's dtype, or convert the model again"
         )
-    elif picture.size_bytes < facts.most_frames * tensor_bytes(shape, dtype) or not _same(dims, shape, model, om):
+    elif picture.size_bytes < needed or not _same(dims, shape, model, om):
         problems.append(
             f"{where}: input {picture.name} is {shape_text(_open(picture.dims))} ({picture.size_bytes} bytes), but its "
             f"description makes {shape_text((None, *shape))}; correct width, height and layout, or convert it again"
@@ -167,7 +170,9 @@ def _wanted_input(model: ModelSpec, om: OmSpec) -> tuple[tuple[int, ...], str]:
 def _same(dims: Sequence[int], shape: Sequence[int], model: ModelSpec, om: OmSpec) -> bool:
     if tuple(dims) == tuple(shape):
         return True
-    # the other reading of get_input_dims for NV12: the picture, not its planes
+    # other readings of get_input_dims with AIPP: the network's own input, and for NV12 the picture, not its planes
+    if om.aipp != "none" and tuple(dims) == (3, model.height, model.width):
+        return True
     return om.aipp == "nv12" and tuple(dims)[:2] == (model.height, model.width)
 
 
