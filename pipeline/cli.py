@@ -99,7 +99,13 @@ COMMANDS: Final = (
         "how near to its ceiling it runs here, how many streams it carries, how late frames are",
         "campipe bench saturate --memory",
     ),
-    Command("models", "pipeline.models.commands", "Models", "list, fetch and find models", "campipe models list"),
+    Command(
+        "models",
+        "pipeline.models.commands",
+        "Models",
+        "list and fetch models; describe, try and quantise your own",
+        "campipe models list",
+    ),
 )
 BY_NAME: Final = {command.name: command for command in COMMANDS}
 
