@@ -227,10 +227,10 @@ class LiveRun:
 
     def footprint(self, samples: int = 5, every_s: float = 0.2) -> Footprint:
         """Of all processes: the least of some samples, for connections and their threads come and go."""
-        found = []
-        for _ in range(samples):
-            found.append(self._footprint_now())
+        found = [self._footprint_now()]
+        for _ in range(1, samples):
             time.sleep(every_s)
+            found.append(self._footprint_now())
         return Footprint(*(min(getattr(each, name) for each in found) for name in Footprint.__slots__))
 
     def _footprint_now(self) -> Footprint:

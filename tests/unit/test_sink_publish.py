@@ -17,6 +17,7 @@ import msgpack
 import psutil
 import pytest
 import zmq
+from made.ports import free_port
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
@@ -294,14 +295,15 @@ def test_an_ipc_address_left_behind_by_a_crash_is_taken_over(tmp_path: Path, mak
     assert plain.seqs() == [7]
 
 
-def test_a_subscriber_that_waited_for_the_address_misses_nothing(make: Any, reader: Any) -> None:
-    with sockets.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    waiting = [reader(f"tcp://127.0.0.1:{port}") for _ in range(3)]
+def test_a_subscriber_that_waited_for_the_address_misses_nothing(make: Any, reader: Any, clock: Clock) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    waiting = [reader(address) for _ in range(3)]
     time.sleep(0.35)  # long enough for several attempts, so that they are between two of them
-    sink = make(f"tcp://127.0.0.1:{port}", join_ms=300)
+    sink = make(address, join_ms=60_000)
     assert not sink.take(detections(0))
+    wait_for(sink, len(waiting))
+    assert not sink.take(detections(0)), "others may come yet"
+    clock.ahead_ns = 60_001 * MS
     for seq in range(5):
         take(sink, detections(seq))
     for plain in waiting:
