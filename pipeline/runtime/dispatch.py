@@ -312,7 +312,9 @@ class Dispatcher:
 
     def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> bool:
         """Give a batch to the worker; False when it must wait, for its frame must have a worker to itself."""
-        frames, too_old = self._batcher.take(model, now_ns, live_only=self.outbound.full(live=False))
+        live_only = self.outbound.full(live=False)
+        at_most = self.schedule.most(model, worker, live_only=live_only)
+        frames, too_old = self._batcher.take(model, now_ns, live_only=live_only, at_most=at_most)
         for frame in too_old:
             self.cameras[frame.camera].drop(frame, "too_old")
         if not frames:
