@@ -161,7 +161,8 @@ class CameraLine:
         self.order.admit(frame)
         if isinstance(ready, FrameReady):
             self._newest_settings = ready.settings
-            self.rhythm.came(ready.decoded_at_ns)
+            if self.spec.live:
+                self.rhythm.came(ready.decoded_at_ns)
             frame.holds_slot = True
             self.held.add(ready.slot)
             self.corrupt += ready.corrupt
