@@ -17,7 +17,7 @@ from stages.messages import RawOutput
 REMEMBERED: Final = 16  # times of each size
 KNOWN: Final = 4  # so many of them tell what a size takes: the first may have been a warm-up
 OUTLIERS: Final = REMEMBERED // 4  # of them on the side that would be dangerous may lie beyond the guess
-WAKE_NS: Final = 1_000_000  # so much later the engine may wake up than it wanted: its sleeps are whole milliseconds
+WAKE_NS: Final = 250_000  # so much later the engine may wake up than it wanted
 FIRST_LEAD_NS: Final = 2_000_000  # before anything is known of the way to the device
 
 
