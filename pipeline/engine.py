@@ -256,7 +256,9 @@ class Engine:
             self._outlet.service(self.dispatcher, now_ns, time.time_ns())
             if self._supervisor.begun and self._supervisor.phase == "running":
                 self._change(now_ns)
-        self.dispatcher.pump(now_ns)
+        self.dispatcher.start(now_ns)
+        self._send()  # workers begin while results are made ready to leave
+        self.dispatcher.settle(now_ns)
         waited = self.dispatcher.waits_for_sinks
         if self._outlet.deliver(self.dispatcher) and waited:
             self.dispatcher.pump(now_ns)  # batches that waited for slow sinks may start
@@ -281,8 +283,7 @@ class Engine:
             self._next_snapshot_ns if self._on_snapshot or self.plan.observe else None,
         ]
         due_ns = min(due for due in dues if due is not None)
-        timeout_ms = max(0, -(-(due_ns - now_ns) // 1_000_000))
-        readable = self._waiting.wait(self._channel.socket, self._supervisor, timeout_ms)
+        readable = self._waiting.wait(self._channel.socket, self._supervisor, max(0, due_ns - now_ns))
         dead = self._supervisor.attend(readable, time.monotonic_ns())
         if dead:
             self._last_words(dead)
@@ -317,6 +318,9 @@ class Engine:
 
     def _handle(self, worker: WorkerProcess, name: str, message: InternalMessage) -> None:
         worker.heard_ns[name] = time.monotonic_ns()
+        if type(message) in OF_EVERY_FRAME and name in worker.greeted:  # most are: held against no others first
+            self.dispatcher.receive(name, message)
+            return
         if isinstance(message, Hello):
             if secrets.compare_digest(message.token, self._token):
                 worker.greeted.add(name)
@@ -326,9 +330,6 @@ class Engine:
                     self._tell(worker, name, begin)
             return
         if name not in worker.greeted:
-            return
-        if type(message) in OF_EVERY_FRAME:  # most are: they need not be held against all the others first
-            self.dispatcher.receive(name, message)
             return
         match message:
             case Ready():

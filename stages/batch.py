@@ -153,18 +153,25 @@ class Batcher(Generic[F]):
                 oldest_ns = head.arrived_ns
         return None if oldest_ns is None else oldest_ns + pool.max_wait_ns
 
+    def max_batch(self, model: str) -> int:
+        """The most frames of a batch."""
+        return self._pools[model].max_batch
+
     def max_age_ns(self, model: str) -> int | None:
         """The least age that a live camera of this model allows; None when it has none."""
         lines = [self._lines[camera] for camera in self._pools[model].rotation]
         return min((line.max_age_ns for line in lines if line.live), default=None)
 
-    def take(self, model: str, now_ns: int, *, live_only: bool = False) -> tuple[list[F], list[F]]:
+    def take(
+        self, model: str, now_ns: int, *, live_only: bool = False, at_most: int | None = None
+    ) -> tuple[list[F], list[F]]:
         """The next batch, and the frames found too old on the way. The batch may be empty when all were too old."""
         pool = self._pools[model]
+        most = pool.max_batch if at_most is None else min(at_most, pool.max_batch)
         batch: list[F] = []
         too_old: list[F] = []
         idle_cameras = 0
-        while len(batch) < pool.max_batch and idle_cameras < len(pool.rotation):
+        while len(batch) < most and idle_cameras < len(pool.rotation):
             line = self._lines[pool.rotation[0]]
             frame = self._next(line, now_ns, too_old) if line.live or not live_only else None
             if frame is None:

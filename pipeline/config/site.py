@@ -76,7 +76,8 @@ class BatchConfig(Section):
         default=5.0,
         ge=0,
         le=10_000,
-        description="A frame waits at most so long for a fuller batch while the device is free.",
+        description="A frame waits at most so long for a fuller batch while the device is free: of a live camera only "
+        "when others are expected so soon that all have their results sooner together; of a recording always.",
     )
 
 

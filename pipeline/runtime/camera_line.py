@@ -12,6 +12,7 @@ from pipeline.observe.logs import redact
 from pipeline.runtime.found import detected
 from pipeline.runtime.inflight import Frame, Notice
 from pipeline.runtime.outbound import Gap, Outgoing
+from pipeline.runtime.rhythm import Rhythm
 from pipeline.runtime.timing import count, durations_ns, trace_of
 from stages.camera import CameraSpec
 from stages.messages import (
@@ -54,6 +55,7 @@ class CameraLine:
         self.slots = slots
         self.ledger = Ledger()
         self.order: Reorder[Frame | Notice] = Reorder()
+        self.rhythm = Rhythm()
         self.held: set[int] = set()
         self.freed: list[int] = []
         self.changed = False  # something of it may be able to leave, or a slot was freed
@@ -159,6 +161,8 @@ class CameraLine:
         self.order.admit(frame)
         if isinstance(ready, FrameReady):
             self._newest_settings = ready.settings
+            if self.spec.live:
+                self.rhythm.came(ready.decoded_at_ns)
             frame.holds_slot = True
             self.held.add(ready.slot)
             self.corrupt += ready.corrupt

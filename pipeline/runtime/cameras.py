@@ -194,6 +194,17 @@ class Cameras:
             if line.spec.model == model
         )
 
+    def expected_ns(self, model: str, now_ns: int, until_ns: int) -> list[int]:
+        """When frames of live cameras should come, ascending, that would make a batch of what waits larger."""
+        found: list[int] = []
+        for line in self.lines.values():
+            if line.spec.model == model and line.spec.live and not self._batcher.holds(line.name):
+                next_ns = line.rhythm.next_ns(now_ns)
+                if next_ns is not None and next_ns <= until_ns and self._may_deliver(line):
+                    found.append(next_ns)
+        found.sort()
+        return found
+
     @staticmethod
     def _may_deliver(line: CameraLine) -> bool:
         return (

@@ -254,11 +254,19 @@ class Dispatcher:
     # --- what follows from it -----------------------------------------------------------------------------------------
 
     def pump(self, now_ns: int) -> None:
-        """Do everything that has become possible: free slots, start batches and tasks, let results leave."""
-        time_ns = self._wall_ns()
-        self.outbound.now_ns, self.outbound.time_ns = now_ns, time_ns
+        """Do everything that has become possible."""
+        self.start(now_ns)
+        self.settle(now_ns)
+
+    def start(self, now_ns: int) -> None:
+        """Start the batches and tasks that can be started."""
         self._start_tasks(now_ns)
         self._start_batches(now_ns)
+
+    def settle(self, now_ns: int) -> None:
+        """Let results leave, give free slots back."""
+        time_ns = self._wall_ns()
+        self.outbound.now_ns, self.outbound.time_ns = now_ns, time_ns
         for camera in self.cameras.values():
             if not camera.changed:
                 continue
@@ -312,7 +320,9 @@ class Dispatcher:
 
     def _start_batch(self, model: str, worker: WorkerLine, now_ns: int) -> bool:
         """Give a batch to the worker; False when it must wait, for its frame must have a worker to itself."""
-        frames, too_old = self._batcher.take(model, now_ns, live_only=self.outbound.full(live=False))
+        live_only = self.outbound.full(live=False)
+        at_most = self.schedule.most(model, worker, live_only=live_only)
+        frames, too_old = self._batcher.take(model, now_ns, live_only=live_only, at_most=at_most)
         for frame in too_old:
             self.cameras[frame.camera].drop(frame, "too_old")
         if not frames:

@@ -15,8 +15,9 @@ from typing import Final
 from stages.messages import RawOutput
 
 REMEMBERED: Final = 16  # times of each size
+KNOWN: Final = 4  # so many of them tell what a size takes: the first may have been a warm-up
 OUTLIERS: Final = REMEMBERED // 4  # of them on the side that would be dangerous may lie beyond the guess
-WAKE_NS: Final = 1_000_000  # so much later the engine may wake up than it wanted: its sleeps are whole milliseconds
+WAKE_NS: Final = 250_000  # so much later the engine may wake up than it wanted
 FIRST_LEAD_NS: Final = 2_000_000  # before anything is known of the way to the device
 
 
@@ -30,6 +31,7 @@ class Durations:
         self._seen: dict[int, deque[int]] = {}
         self._low: dict[int, int] = {}
         self._high: dict[int, int] = {}
+        self._middle: dict[int, int] = {}
 
     def took(self, frames: int, time_ns: int) -> None:
         """A batch of so many frames took so long."""
@@ -40,6 +42,7 @@ class Durations:
         ordered = sorted(seen)
         beyond = min(OUTLIERS, (len(ordered) - 1) // 2)
         self._low[frames], self._high[frames] = ordered[beyond], ordered[-1 - beyond]
+        self._middle[frames] = ordered[len(ordered) // 2]
 
     def low_ns(self, frames: int) -> int | None:
         """A batch of so many frames hardly takes less; None when nothing is known."""
@@ -54,6 +57,18 @@ class Durations:
             return self._high[frames]
         bounds = [time_ns if size > frames else -(-time_ns * frames // size) for size, time_ns in self._high.items()]
         return min(bounds, default=None)
+
+    def likely_ns(self, frames: int) -> int | None:
+        """What a batch of so many frames takes; the least that it can be if none was seen, so that one is tried.
+
+        None when nothing is known.
+        """
+        likely_ns = self._middle.get(frames)
+        return self.low_ns(frames) if likely_ns is None else likely_ns
+
+    def known_ns(self, frames: int) -> int | None:
+        """What a batch of so many frames takes, if enough were seen."""
+        return self._middle[frames] if len(self._seen.get(frames, ())) >= KNOWN else None
 
 
 @dataclass(slots=True)
@@ -108,6 +123,10 @@ class ExecutorForecast:
             return None
         lead_ns = self._lead[model].high_ns(frames)
         return self._free_ns - (FIRST_LEAD_NS if lead_ns is None else lead_ns) - WAKE_NS
+
+    def took(self, model: str) -> Durations:
+        """What batches of the model took."""
+        return self._compute[model]
 
     def compute_ns(self, model: str, frames: int) -> int | None:
         """A batch of so many frames hardly takes longer than that; None when nothing is known."""

@@ -5,22 +5,28 @@ device is so slow that frames of live cameras would become old there: of one tha
 batch nearly all results came too late. Then it waits like one that is not full, and newer frames take the places of
 its own.) One that is not full, and could become so, goes
 
-- to an executor that holds nothing as soon as its oldest frame has waited ``max_wait_ms``, or at once when every camera
-  that delivers has a frame in it;
+- to an executor that holds nothing: at once, unless frames of live cameras are expected so soon (``rhythm``) that by
+  what batches took (``batch_size``) all have their results sooner when these wait for those. If only frames of
+  recordings wait, for which full batches count and not time, they wait for others unless nobody can add one. Never
+  does the oldest wait longer than ``max_wait_ms`` for that;
 - to one that computes only just before that is forecast to be over (``executor_forecast``): sooner it would wait
   there, closed, in place of here, open. The moment is not moved on by other batches that are given meanwhile, so that
   no model starves, and when the forecast was wrong the batch goes at once: the device has work first, full batches
   second.
+
+A batch that would take longer than its frames in several smaller ones is cut: the first of these goes, what is left
+waits with what comes.
 
 An executor that is overdue, because it hangs or has become slow, gets a batch only when no other has room.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from pipeline.runtime.batch_size import company_ns, first_part
 from pipeline.runtime.cameras import Cameras
 from pipeline.runtime.executor_forecast import ExecutorForecast
 from pipeline.runtime.inflight import Batch, Frame, WorkerLine
@@ -28,6 +34,8 @@ from stages.batch import Batcher
 from stages.messages import RawOutput
 
 OF_MAX_AGE: Final = 8  # a batch that takes more than this part of the age allowed waits for its device outside of it
+
+TRIED_AGAIN: Final = 64  # of so many batches that would be cut one is not: what it takes may have changed
 
 
 class Schedule:
@@ -48,6 +56,7 @@ class Schedule:
         self._free_outputs = free_outputs
         self._forecasts: defaultdict[str, ExecutorForecast] = defaultdict(ExecutorForecast)
         self.next_due_ns: int | None = None  # when ``startable`` may have more, if nothing else happens
+        self._cut: Counter[tuple[str, str, int]] = Counter()  # batches by executor, model, frames
         self._held: dict[str, int] = {}  # by model: the earliest moment for its batch that was forecast so far
 
     def started(self, worker: str, batch: Batch) -> None:
@@ -77,6 +86,17 @@ class Schedule:
             elif self.next_due_ns is None or due_ns < self.next_due_ns:
                 self.next_due_ns = due_ns
 
+    def most(self, model: str, worker: WorkerLine, *, live_only: bool) -> int:
+        """How many frames of those that wait should be given to this executor now."""
+        frames = min(self._batcher.waiting(model, live_only=live_only), self._batcher.max_batch(model))
+        part = first_part(frames, self._forecasts[worker.name].took(model).known_ns)
+        if part < frames:
+            key = worker.name, model, frames
+            self._cut[key] += 1
+            if not self._cut[key] % TRIED_AGAIN:
+                return frames
+        return part
+
     def _turn(self, model: str, now_ns: int, *, live_only: bool) -> tuple[int, WorkerLine] | None:
         """From when a batch of this model should go to which executor; 0: at once. ``live_only``: see ``Batcher``."""
         frames = self._batcher.waiting(model, live_only=live_only)
@@ -97,7 +117,19 @@ class Schedule:
         worker, latest_ns = self._first_free(model, frames, now_ns)
         if not due_ns or not self._cameras.can_add(model):
             due_ns = 1  # nothing would be waited for
+        elif self._batcher.waiting(model, live_only=True):
+            due_ns = 1 if latest_ns > now_ns else self._company_ns(model, frames, worker, now_ns, due_ns)
         return max(due_ns, latest_ns), worker
+
+    def _company_ns(self, model: str, frames: int, worker: WorkerLine, now_ns: int, latest_ns: int) -> int:
+        """Until when so many frames should wait for others before this executor, which is free."""
+        if latest_ns <= now_ns:
+            return latest_ns
+        room = self._batcher.max_batch(model) - frames
+        expected_ns = self._cameras.expected_ns(model, now_ns, latest_ns)[:room]
+        elsewhere = any(each is not worker and each.idle for each in self._on_time(now_ns))
+        took = self._forecasts[worker.name].took(model)
+        return company_ns(frames, expected_ns, now_ns, took.likely_ns, elsewhere=elsewhere) or now_ns
 
     def _on_time(self, now_ns: int) -> Iterator[WorkerLine]:
         return (each for each in self._executors.values() if not self._forecasts[each.name].overdue(now_ns))

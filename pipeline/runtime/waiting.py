@@ -12,6 +12,9 @@ from pipeline.runtime.supervisor import Supervisor
 from pipeline.runtime.worker_process import WorkerProcess
 
 _READABLE = int(zmq.POLLIN)
+_MS = 1_000_000
+_MOST_DESCRIPTORS = 1024  # of select: FD_SETSIZE
+_SOON_NS = 50 * _MS  # what is due sooner may be a batch, which must go out neither late nor early
 
 
 class Waiting:
@@ -33,8 +36,10 @@ class Waiting:
             with contextlib.suppress(BlockingIOError, OSError):
                 os.write(self._write, b"\0")
 
-    def wait(self, socket: zmq.Socket[bytes] | None, supervisor: Supervisor, timeout_ms: int) -> list[WorkerProcess]:
+    def wait(self, socket: zmq.Socket[bytes] | None, supervisor: Supervisor, timeout_ns: int) -> list[WorkerProcess]:
         """Sleep at most so long; the workers that have died.
+
+        An epoll sleeps for whole milliseconds, so a short sleep is left to select (which knows small descriptors only).
 
         The descriptor of a ZeroMQ socket tells that its state has changed, not that a message waits: what waits already
         must be asked of the socket itself before each sleep.
@@ -43,9 +48,12 @@ class Waiting:
         if epoll is None or self._polled != supervisor.changes:
             epoll = self._watch(socket, supervisor)
         if socket is not None and int(socket.get(zmq.EVENTS)) & _READABLE:
-            timeout_ms = 0
+            timeout_ns = 0
+        if 0 < timeout_ns < _SOON_NS and epoll.fileno() < _MOST_DESCRIPTORS:
+            select.select((epoll,), (), (), timeout_ns / 1e9)
+            timeout_ns = 0
         dead: list[WorkerProcess] = []
-        for descriptor, _ in epoll.poll(timeout_ms / 1000):
+        for descriptor, _ in epoll.poll(timeout_ns / 1e9):
             if descriptor == self._read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._read, 4096)

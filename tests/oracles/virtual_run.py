@@ -35,6 +35,7 @@ from stages.model import ModelSpec, TensorSpec
 
 MS = 1_000_000
 US = 1_000
+WAKE_LATE_NS = 100 * US  # the engine wakes up so much later than it wanted
 
 
 def model_named(name: str) -> ModelSpec:
@@ -195,7 +196,7 @@ class VirtualRun:
                     self.statuses.append(told)
         due_ns = dispatcher.next_due_ns()
         if due_ns is not None:
-            wake_ns = self.now_ns + max(0, -(-(due_ns - self.now_ns) // MS)) * MS  # as the engine sleeps
+            wake_ns = max(self.now_ns, due_ns) + WAKE_LATE_NS
             if not self._wake_ns or wake_ns < self._wake_ns or self._wake_ns <= self.now_ns:
                 self._wake_ns = wake_ns
                 self._at(wake_ns, lambda: None)

@@ -107,4 +107,5 @@ def test_a_device_that_became_slow_does_not_hold_up_the_frames_of_a_healthy_one(
         1000 * MS if executor == "executor/0" and run.now_ns > 200 * MS else 10 * MS
     )
     run.run()
-    assert sum(one.executor == "executor/0" and one.executed_ns - one.started_ns > 500 * MS for one in run.runs) <= 3
+    slow = [one for one in run.runs if one.executor == "executor/0" and one.executed_ns - one.started_ns > 500 * MS]
+    assert sum(one.frames for one in slow) <= 6
