@@ -10,7 +10,8 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from made.specs import model_spec
 
 from pipeline.plan import BatchPlan, DevicePlan, Limits, RunPlan
 from pipeline.runtime.dispatch import Dispatcher
@@ -36,26 +37,10 @@ US = 1_000
 
 
 def model_named(name: str) -> ModelSpec:
-    return ModelSpec(
-        name=name,
-        path=str(Path("/nowhere")),
-        sha256="",
-        width=8,
-        height=8,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0, 0, 0),
-        std=(1, 1, 1),
-        pad_value=0,
-        placement="stretch",
-        layout="ssd",
-        labels=("a", "b"),
-        outputs=(TensorSpec("o", (4, 6), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
-        iou=0.5,
-    )
+    return model_spec(
+        name=name, width=8, height=8, placement="stretch", pad_value=0, labels=("a", "b"),
+        outputs=(TensorSpec("o", (4, 6), "float32"),), iou=0.5,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from made import messages
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
@@ -27,19 +28,7 @@ from stages.sinks.sink import Occupied
 
 
 def detections(seq: int, camera: str = "a", trace: Trace | None = None, label: str = "m") -> Detections:
-    return Detections(
-        camera=camera,
-        epoch=0,
-        seq=seq,
-        pts_ns=seq * 40_000_000,
-        captured_ns=0,
-        clock="file",
-        width=8,
-        height=6,
-        model=label,
-        objects=[],
-        trace=trace,
-    )
+    return messages.detections(seq, camera, model=label, trace=trace)
 
 
 def status(state: Any, camera: str = "a") -> Status:

@@ -17,6 +17,7 @@ import msgpack
 import psutil
 import pytest
 import zmq
+from made import messages
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
@@ -39,19 +40,7 @@ class Clock:
 
 
 def detections(seq: int, camera: str = "gate-1", model: str = "m", trace: Trace | None = None) -> Detections:
-    return Detections(
-        camera=camera,
-        epoch=0,
-        seq=seq,
-        pts_ns=seq * 40 * MS,
-        captured_ns=0,
-        clock="file",
-        width=8,
-        height=6,
-        model=model,
-        objects=[],
-        trace=trace,
-    )
+    return messages.detections(seq, camera, model=model, trace=trace)
 
 
 def heartbeat() -> Heartbeat:
