@@ -9,9 +9,9 @@ import pytest
 import zmq
 from made import messages
 
-from pipeline.outlet import LIVE_PATIENCE_NS, Outlet
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.outbound import Outbound, Outgoing
+from pipeline.runtime.outlet import LIVE_PATIENCE_NS, Outlet
 from stages.camera import CameraSpec
 from stages.errors import StageDead
 from stages.messages import Detections, ExternalMessage, Heartbeat, Status
