@@ -98,7 +98,13 @@ COMMANDS: Final = (
         "how near to its ceiling it runs here, how many streams it carries, how late frames are",
         "campipe bench saturate --memory",
     ),
-    Command("models", "pipeline.commands.models", "Models", "list, fetch and find models", "campipe models list"),
+    Command(
+        "models",
+        "pipeline.commands.models",
+        "Models",
+        "list and fetch models; describe, try and quantise your own",
+        "campipe models list",
+    ),
 )
 BY_NAME: Final = {command.name: command for command in COMMANDS}
 
@@ -243,12 +249,29 @@ def _reader_gone(stream: TextIO) -> bool:
         return False
 
 
+def _lacking(error: Exception) -> str | None:
+    """What the machine has not got, and the remedy, where an error means nothing but that."""
+    if isinstance(error, MemoryError):
+        return "no memory is left; free some, or raise the limit (ulimit -v, or a container's)"
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return (
+            "no further thread may be started; raise the limit (ulimit -u, TasksMax= of systemd, --pids-limit of a "
+            "container), or end other programs of this user"
+        )
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
+        return "there is no folder for temporary files; let TMPDIR name one that can be written and has space"
+    return None
+
+
 def _internal_error(error: Exception, arguments: Sequence[str]) -> int:
     import tempfile
     import traceback
 
     from pipeline.observe.logs import redact
 
+    if TRACEBACK not in arguments and (lacking := _lacking(error)):
+        _complain(f"failed: {lacking}")
+        return FAILED
     trace = redact("".join(traceback.format_exception(error)))
     what = f"internal error: {type(error).__name__}: {error}"
     if TRACEBACK in arguments:

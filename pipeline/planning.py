@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config import DeviceRequest, Resolved
 from pipeline.plan import BatchPlan, DevicePlan, RunPlan
+from pipeline.process_limits import limits_now, refused, refused_space
 from pipeline.runtime.isolated import call_in_process
 from pipeline.runtime.rings import shared_memory_bytes
 from pipeline.transport.memory import usable_bytes
@@ -70,20 +71,16 @@ class Needs:
 
     @property
     def fits(self) -> bool:
-        """Whether the shared memory and the descriptors are there."""
-        return self.shared_bytes <= self.usable_bytes and self.descriptors <= self.usable_descriptors
+        """Whether the shared memory is there."""
+        return self.shared_bytes <= self.usable_bytes
 
 
 def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
     """Decide everything. Raises UserError when a model can't be read or the machine is too small."""
     plan = draft_plan(resolved)
     need = needs(plan)
-    if need.descriptors > need.usable_descriptors and not in_process:
-        raise UserError(
-            f"too few file descriptors: {len(plan.cameras)} cameras need {need.descriptors} and this process may open "
-            f"{need.usable_descriptors}; raise the limit (ulimit -n {need.descriptors}, or LimitNOFILE= of systemd), "
-            "or use fewer cameras"
-        )
+    if not in_process and (problems := over_limits(plan, need)):
+        raise UserError.of(problems)
     if not need.fits and not in_process:
         limit = plan.limits.shared_memory_bytes
         of = (
@@ -98,8 +95,20 @@ def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
     return plan
 
 
+def over_limits(plan: RunPlan, need: Needs) -> list[str]:
+    """What the limits of this process keep from a run of the plan, with the remedies."""
+    problems = refused(plan, limits_now())
+    if need.descriptors > need.usable_descriptors:
+        problems.append(
+            f"too few file descriptors: {len(plan.cameras)} cameras need {need.descriptors} and this process may open "
+            f"{need.usable_descriptors}; raise the limit (ulimit -n {need.descriptors}, or LimitNOFILE= of systemd), "
+            "or use fewer cameras"
+        )
+    return problems
+
+
 def draft_plan(resolved: Resolved) -> RunPlan:
-    """The plan, whether it fits or not."""
+    """The plan, whether it fits or not. Raises UserError where not even a model could be looked into."""
     cores = usable_cores()
     devices = tuple(_device(config, cores) for config in resolved.devices)
     twice = sorted({d.device for d in devices if sum(other.device == d.device for other in devices) > 1})
@@ -107,6 +116,8 @@ def draft_plan(resolved: Resolved) -> RunPlan:
         raise UserError.of(
             [f"devices: {name} is listed twice; list it once and raise its executors instead" for name in twice]
         )
+    if problems := refused_space(devices, limits_now()):  # native libraries crash for want of it
+        raise UserError.of(problems)
     models = _with_outputs(resolved.models, _wanted_batch(resolved.batch.max_batch, devices), devices)
     batch = {
         model.name: BatchPlan(_max_batch(model, resolved.batch.max_batch, devices), resolved.batch.max_wait_ms)

@@ -337,7 +337,10 @@ _SYNTAX = (
         "a colon where no key can be; put a value with ': ' in quotes or check indentation",
     ),
     ("could not find expected ':'", "a key without a colon; write 'key: value'"),
-    ("expected ',' or", "a bracket is not closed or a comma is missing; check [ ] and { }"),
+    (
+        "expected ',' or",
+        "a bracket is not closed or a comma is missing; check [ ] and { }, and put a value that holds one in quotes",
+    ),
     ("expected the node content", "a value is missing, or a bracket is not closed; check [ ] and { }"),
     ("expected <block end>", "the indentation does not fit the lines above; line the keys up"),
     ("end of stream", "a quote is not closed; add the closing quote"),

@@ -92,4 +92,9 @@ class StageDead(CampipeError):
 
 
 class DeviceFailed(StageDead):
-    """The accelerator failed; its frames are re-sent or counted, its process is replaced."""
+    """The accelerator failed; its frames are re-sent or counted, its process is replaced.
+
+    ``by_work``: what it was given may have made it fail, so its frames are suspected as those of a crash are.
+    """
+
+    by_work = False

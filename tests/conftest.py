@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import searching  # noqa: F401  its profiles
+from aftermath import pytest_runtest_makereport, pytest_runtest_protocol
 from leaks import no_leaks, run_folder
 
-__all__ = ["no_leaks", "run_folder"]  # fixtures, for all folders below
+# fixtures and hooks, for all folders below
+__all__ = ["no_leaks", "pytest_runtest_makereport", "pytest_runtest_protocol", "run_folder"]
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports ONNX Runtime: it reports usage unless told not to
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with "&" by a shell without job control, as CI may be:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start would inherit it, and not hear Ctrl-C

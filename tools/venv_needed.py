@@ -1,6 +1,8 @@
 """Owns that a tool which needs campipe's virtual environment says so. Runs on any Python 3."""
 
 import importlib.util
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,3 +22,15 @@ def need_environment(script, *more):
     if not (root / ".venv" / "bin" / "python").exists():
         sys.stderr.write("There is none yet: `tools/test --help` says how it is made, `tools/demo` makes one.\n")
     sys.exit(2)
+
+
+def remedy(root, command):
+    """What to do when ``command`` lacks a package of the extra `test`: use the environment, or put that into it."""
+    python = Path(os.environ.get("CAMPIPE_VENV") or root / ".venv") / "bin" / "python"
+    again = shlex.join([str(python), *command])
+    if not python.exists():
+        return f"Use:  {again}  (tools/test makes that environment)"
+    if Path(sys.prefix) != python.parents[1]:
+        return f"Use:  {again}"
+    extra = shlex.join([str(python), "-m", "pip", "install", "-e", f"{root}[test]"])
+    return f"Install the extra test first:  {extra}"

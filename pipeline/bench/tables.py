@@ -11,6 +11,7 @@ from pipeline.bench.figures import Percentiles, Spread, spreads
 from pipeline.bench.outcome import KINDS, STAGES, Outcome
 from pipeline.bench.saturate import Saturation
 from pipeline.bench.scale import Scale, Step
+from pipeline.observe.figures import plural
 
 Row = Sequence[str]
 
@@ -67,7 +68,7 @@ def saturation(found: Saturation) -> str:
     rows.append(("CPU ms a frame, all but decode", of(lambda each: each.beyond_decode_ms, 3)))
     rows += [(f"private MiB, {kind}", each.text(0)) for kind, each in _memory(found.typical.outcome).items()]
     rows.append(("objects a frame", of(lambda each: each.objects, 1)))
-    return grid((f"{found.cameras} cameras, {len(found.runs)} runs", "median (range)"), rows)
+    return grid((f"{plural(found.cameras, 'camera')}, {plural(len(found.runs), 'run')}", "median (range)"), rows)
 
 
 def _memory(outcome: Outcome) -> dict[str, Spread]:

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from pipeline.commands.outputs import Inputs, judge_outputs
     from pipeline.config import load_site, resolve
     from pipeline.observe import logs
-    from pipeline.planning import draft_plan, needs
+    from pipeline.planning import draft_plan, needs, over_limits
     from pipeline.preflight.memory_forecast import forecast
     from pipeline.preflight.summary import render, too_little, too_little_memory
     from pipeline.preflight.trial import try_all, try_sinks
@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     need = needs(plan, held_bytes or 0)
     lines = [*render(plan, need, sources, devices, expected, judged=held_bytes is not None), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
+    problems += over_limits(plan, need)
     if held_bytes is None:
         print("what its run holds now can't be told, so whether the memory is enough is not judged")  # noqa: T201
     elif not need.fits:

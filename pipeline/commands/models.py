@@ -20,11 +20,15 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the command."""
     parser = subparsers.add_parser(
         "models",
-        description="List the models that can be named in a site, fetch the files of those that campipe knows but does "
-        "not carry, and find files; look into a file of your own (inspect), and try a model on a picture (verify).",
+        description="List the models that can be named in a site, and fetch the files of those that campipe knows but "
+        "does not carry. For a model of your own: write its description (inspect), try it on a picture (verify), make "
+        "it faster on CPUs (quantize).",
         epilog="Models of your own: put NAME.yaml and its ONNX file into a folder and let the environment variable "
         "CAMPIPE_MODELS name that folder. A description there wins over one of the same name that comes with campipe."
-        "\n\nExamples:\n  campipe models list\n  campipe models fetch yolox-nano\n  campipe models path coco-ssd",
+        "\n\nExamples:\n  campipe models list\n  campipe models fetch yolox-nano"
+        "\n  campipe models inspect mine.onnx > mine.yaml"
+        "\n  campipe models verify mine.yaml --image street.jpg --out found.jpg"
+        "\n  campipe models quantize coco-ssd --clip asset:street.mp4",
     )
     actions = parser.add_subparsers(dest="action", metavar="list|fetch|path|inspect|verify|quantize", required=True)
     actions.add_parser("list", help="name, licence and input size of each model, and where it is")

@@ -221,8 +221,9 @@ def _om(name: str, site: Site, problems: Problems) -> OmSpec | None:
             store.verify(Path(path), model.om.sha256)
     except UserError as error:
         if needed:
+            hint = "" if path else ". Without `om`, `campipe check` prints the command (atc) that makes it"
             for problem in error.problems:
-                problems.add(site.origin("models", name, "om", "file") or Place(""), "om.file", problem)
+                problems.add(site.origin("models", name, "om", "file") or Place(""), "om.file", f"{problem}{hint}")
             return None
     return OmSpec(path, model.om.sha256, model.om.batch, model.om.aipp, model.om.soc)
 

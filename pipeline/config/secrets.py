@@ -33,9 +33,7 @@ def expand(template: str, env: Mapping[str, str]) -> str:
         value = env.get(name)
         if not value:
             state = "not set" if value is None else "set but empty"
-            raise Unset(
-                f"the environment variable {show_key(name)} is {state}; set it before the start: export {name}=…"
-            )
+            raise Unset(f"the environment variable {show_key(name)} is {state}; set it where campipe is started")
         return value
 
     return _VARIABLE.sub(one, template)

@@ -101,6 +101,8 @@ def _run_in(folder: Path, *, of_unit: bool) -> _Run | None:
 
 def _nobody(site: str | None, others: list[Path]) -> str:
     what = f"the site {site}" if site is not None else "any site"
+    if site is not None and not os.path.lexists(site):
+        what += " (no such file is seen from here)"
     whom = "that this user may ask" if os.getuid() else "on this machine"
     sentence = f"no campipe {whom} runs {what} under control; "
     if not others:

@@ -161,8 +161,8 @@ class ControlDesk:
                 LOG.info("the files are right again, and used")
             self.problems = ()
             text += self._note_settings(resolved)
-        if changes or read.token is not None:
-            LOG.info("%s", changes)
+        if told := changes.of_those_that_stay or ("" if changes or read.token is None else str(changes)):
+            LOG.info("%s", told)  # the fleet tells what is added and removed
         self._answer(read, Answer(ok=True, text=text), now_ns)
 
     def _one_more(self, resolved: Resolved, fleet: Fleet) -> _Wanted:

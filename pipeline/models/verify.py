@@ -79,7 +79,11 @@ def verify(name: str, images: Sequence[str], out: str | None, other: str | None)
     if out is not None:
         draw(paths, tried.found, model, targets)
         lines += [f"  drawn: {path}" for path in targets]
-    lines += ["", *_table(tried.verdict), ""]
+    lines += [
+        "",
+        "sums of the scores that a picture's mirror image confirms; strips are long cut-outs of the pictures:",
+    ]
+    lines += [*_table(tried.verdict), ""]
     lines += [f"note: {note}" for note in tried.verdict.notes]
     lines += [f"FAULT: {fault}" for fault in tried.verdict.faults]
     if tried.verdict.faults:

@@ -128,7 +128,12 @@ def _cameras(report: RunReport) -> list[str]:
         if camera.fps:
             parts.append(f"{rate(camera.fps)} fps")
         if camera.objects:
-            frames = plural(camera.frames_with_objects, "frame")
+            of = camera.ledger.published
+            frames = (
+                plural(of, "frame")
+                if of == camera.frames_with_objects
+                else f"{camera.frames_with_objects} of {plural(of, 'frame')}"
+            )
             parts.append(f"{plural(camera.objects, 'object')} in {frames}: {top(camera.classes, CLASSES)}")
         elif camera.ledger.published:
             parts.append("no objects")

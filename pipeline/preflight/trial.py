@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.preflight.rehearsal import Opened, load_models
-from pipeline.runtime.isolated import call_in_process
+from pipeline.runtime.isolated import NoAnswer, call_in_process
 from pipeline.runtime.starting import stop_forkserver
 from pipeline.sinks import build
 from stages.camera import CameraSpec
@@ -56,7 +56,10 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
 
     def try_device(device: DevicePlan) -> Opened:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
-        return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
+        try:
+            return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
+        except NoAnswer as error:
+            raise UserError(no_answer(device.device, error.problems[0])) from None
 
     try:
         at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
@@ -68,6 +71,17 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
     for name, found in bad_devices.items():
         problems += [f"device {name}: {problem.removeprefix(f'device {name}: ')}" for problem in found]
     return sources, opened, problems
+
+
+def no_answer(device: str, problem: str) -> str:
+    """What is told of a device whose trial crashed or hung. ``problem``: how, up to its semicolon."""
+    how = problem.partition(";")[0]
+    if not device.startswith("ascend:"):
+        return f"{how}; is its model's file whole?"
+    return (
+        f"{how}, in the vendor's runtime: an acl that was built for another numpy or Python, or a driver of another "
+        "release, does that; look at npu-smi info and ~/ascend/log, and try `python -c 'import acl; acl.init()'`"
+    )
 
 
 def hurried(camera: CameraSpec) -> tuple[CameraSpec, float]:

@@ -10,6 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 from pipeline.runtime.starting import starting_processes
 from stages.errors import UserError
 
+
+class NoAnswer(UserError):
+    """The process died or took too long: what went wrong is in native code, or in what it waits for."""
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -23,8 +28,8 @@ def call_in_process(
 ) -> T:
     """``function(*args, **kwargs)`` in a new process; all of it must be picklable.
 
-    Raises the function's UserError; UserError too when the process dies or the deadline passes, for that is what a file
-    that crashes native code looks like from outside.
+    Raises the function's UserError; NoAnswer, one too, when the process dies or the deadline passes, for that is what a
+    file that crashes native code looks like from outside.
     """
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(there, function, args, kwargs), daemon=True)
@@ -33,11 +38,11 @@ def call_in_process(
     there.close()
     try:
         if not here.poll(timeout_s):
-            raise UserError(f"looking into it took more than {timeout_s:g} s; is the file whole?")
+            raise NoAnswer(f"looking into it took more than {timeout_s:g} s; is the file whole?")
         answer = here.recv()
     except EOFError:
         process.join()
-        raise UserError(f"looking into it ended its process (status {process.exitcode}); is the file whole?") from None
+        raise NoAnswer(f"looking into it ended its process (status {process.exitcode}); is the file whole?") from None
     finally:
         here.close()
         process.kill()

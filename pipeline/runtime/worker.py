@@ -23,7 +23,7 @@ from pipeline.runtime.starting import let_forkserver_go
 from pipeline.runtime.work import DecodeWork, ExecutorWork, ExporterWork, NmsWork, WorkerStart
 from pipeline.transport.channel import WorkerChannel, remove_run_folder
 from pipeline.transport.ring_door import RingDoor
-from stages.errors import SourceRefused, UserError
+from stages.errors import DeviceFailed, SourceRefused, UserError
 from stages.messages import Hello, Refused, WorkerFailed
 
 LOG = logging.getLogger("campipe.worker")
@@ -93,7 +93,9 @@ def _connected(start: WorkerStart) -> WorkerChannel:
 
 def _last_words(error: BaseException) -> WorkerFailed:
     trace = "".join(traceback.format_exception(error))
-    return WorkerFailed(redact(f"{type(error).__name__}: {error}"), redact(trace))
+    # by this word the supervisor knows that no frame is to blame (``Supervisor.buried``), whatever the device's own is
+    kind = DeviceFailed if isinstance(error, DeviceFailed) and not error.by_work else type(error)
+    return WorkerFailed(redact(f"{kind.__name__}: {error}"), redact(trace))
 
 
 def _die_with_parent(parent: Connection, run_folder: str) -> None:

@@ -118,6 +118,7 @@ def _frames(results: Results | Sequence[GoldenFrame]) -> Iterator[GoldenFrame]:
 
 
 def _read(path: Path) -> list[GoldenFrame]:
+    __tracebackhide__ = True  # what is wrong with the file is no matter of this code
     decoder = msgspec.json.Decoder(GoldenFrame, strict=True)
     try:
         lines = path.read_bytes().splitlines()

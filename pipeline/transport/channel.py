@@ -52,7 +52,10 @@ def run_folder() -> Iterator[Path]:
             folder, descriptor = _locked_folder(parent)
             break
     else:
-        raise UserError("no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")
+        raise UserError(
+            "no folder for this run's sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written; let one of "
+            "them be (a few kB are enough: of a read-only container, --tmpfs /tmp)"
+        )
     try:
         yield folder
     finally:
@@ -82,7 +85,11 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def _parents() -> list[Path]:
-    parents = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108  mkdtemp makes it 0700
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError:  # none can be written, as in a container with a root that is only read
+        temporary = None
+    parents = (os.environ.get("XDG_RUNTIME_DIR"), temporary, "/tmp")  # noqa: S108  mkdtemp makes it 0700
     fit = [each for each in parents if each and len(os.fsencode(each)) <= _LONGEST_IPC_PATH - 50 and each.isprintable()]
     return [Path(each) for each in dict.fromkeys(fit)]
 

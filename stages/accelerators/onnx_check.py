@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def _output_problems(model: ModelSpec, outputs: Sequence[TensorFacts]) -> list[s
     for wanted in model.outputs:
         found = by_name.get(wanted.name)
         if found is None:
-            problems.append(f"{where}: the file has no output {wanted.name}; it has {', '.join(by_name) or 'none'}")
+            problems.append(f"{where}: the file has no output {wanted.name!r}; it has {_names(by_name)}")
             continue
         if not fits(found.shape, (None, *wanted.shape)):
             problems.append(
@@ -93,6 +93,10 @@ def _output_problems(model: ModelSpec, outputs: Sequence[TensorFacts]) -> list[s
                 f"set `dtype: {found.dtype}` of that output"
             )
     return problems
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
 
 
 def warm_up(model: ModelSpec, session: Any, max_batch: int) -> int | None:

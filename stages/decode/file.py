@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from functools import lru_cache
 from typing import Any
 
 import av
@@ -41,6 +42,9 @@ _LENGTH_PROMISED = {"mov", "avi"}
 _END_PROMISED = {"matroska", "flv"}
 _TAG_TIME = re.compile(r"(\d+):(\d\d):(\d\d)(\.\d+)?")
 _NOT_VIDEO = {"tty"}  # FFmpeg would draw a .txt as a terminal picture
+# They open whatever other files their text names: pipes that nothing comes of, parts whose loss is not told, playlists
+# that are waited for to grow. A recording is the one file that was named.
+_NAMING_OTHERS = {"hls", "dash", "webm_dash_manifest", "concat", "imf", "sdp", "lavfi"}
 
 
 class FileSource:
@@ -75,7 +79,7 @@ class FileSource:
         refusal.check_path(self._path)
         self._forget_outcome()
         try:
-            container = av.open(self._path)
+            container = av.open(self._path, options={"format_whitelist": _formats()})
         except (FFmpegError, OSError, ValueError) as error:
             raise refusal.not_opened(self._path, error) from None
         self._container = container
@@ -246,6 +250,11 @@ class FileSource:
         if ours and not packet.is_discard and (self._start_ns is None or at_ns < self._start_ns):
             self._start_ns = at_ns
         self._end_ns = max(self._end_ns, at_ns + (packet.duration or 0) * tick_ns // base.denominator)
+
+
+@lru_cache(maxsize=1)
+def _formats() -> str:
+    return ",".join(sorted(av.formats_available - _NAMING_OTHERS))
 
 
 def _duration_ns(container: InputContainer, stream: VideoStream, name: str) -> tuple[int | None, bool]:

@@ -23,6 +23,10 @@ _SIGNATURES = (
     (0, b"OggS", "Ogg", "its header is damaged"),
 )
 
+# How files begin that name others to be played; looked for where FFmpeg opened nothing.
+_PLAYLISTS = ((b"#EXTM3U", "an HLS playlist"), (b"ffconcat", "a list for FFmpeg"), (b"<MPD", "a DASH manifest"))
+_START_BYTES = 2048
+
 
 def check_path(path: str) -> None:
     """Raise SourceRefused for what can be told before a container is opened: missing, folder, empty, not readable."""
@@ -51,7 +55,7 @@ def not_opened(path: str, error: Exception) -> SourceRefused:
         return SourceRefused("unreadable", f"{path} can't be read ({reason(error)}); check the disk and its mount")
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a str may hold what Path refuses
-            start = file.read(16)
+            start = file.read(_START_BYTES)
     except OSError as failure:
         return SourceRefused("unreadable", f"{path} can't be read ({reason(failure)}); check the disk and its mount")
     for offset, signature, name, fault in _SIGNATURES:
@@ -60,6 +64,13 @@ def not_opened(path: str, error: Exception) -> SourceRefused:
                 "corrupt",
                 f"{path} begins like {name}, but {fault}; copy it again or repair it, "
                 "and record to MKV, TS or fragmented MP4, which survive an interruption",
+            )
+    for mark, kind in _PLAYLISTS:
+        if mark in start:
+            return SourceRefused(
+                "not_video",
+                f"{path} is {kind}: it holds no pictures but names other files; give those, or make one recording of "
+                "them (ffmpeg -i LIST -c copy RECORDING.mkv)",
             )
     return not_video(path)
 

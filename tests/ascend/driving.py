@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 from ascend.tiny_models import write_tiny_onnx
+from made.specs import model_spec
 from numpy.typing import NDArray
 
 from stages.accelerators import aclsim
@@ -31,25 +32,14 @@ def tiny_spec(folder: Path, om: OmSpec | None = None) -> ModelSpec:
     path = folder / "tiny-detector.onnx"
     if not path.is_file():
         write_tiny_onnx(path, columns=28, rows=4)
-    return ModelSpec(
+    return model_spec(
         name="tiny",
         path=str(path),
-        sha256="",
         width=8,
         height=8,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-        pad_value=114,
         placement="stretch",
-        layout="ssd",
         labels=("person", "car", "bus"),
         outputs=(TensorSpec("rows", (4, 7), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
-        iou=0.45,
         om=om,
     )
 

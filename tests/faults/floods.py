@@ -29,7 +29,9 @@ ABSENT, BRIEF = 3, 5
 SETTLE_S = 30.0
 WARM_UP = {"absent": 300, "brief": 100}
 POINTS = 6  # at which memory is looked at during a flood
+BETWEEN_S = 0.05  # of the samples of each, the least of which counts
 QUICK = {"first_ms": 10, "longest_ms": 10}
+REFUSED = {"first_ms": 30, "longest_ms": 30}  # at 10 ms they try, and take CPU, far more often than is waited for
 
 
 # Of all processes together, for each time: a leak of a packet or a picture shows, the rounding of allocators does not.
@@ -118,7 +120,7 @@ def unlucky_site(folder: Path) -> Iterator[LiveRun]:
             deaf = stack.enter_context(socket.socket())
             deaf.bind(("127.0.0.1", 0))  # bound and not listening: refuses
             cameras[f"absent-{n}"] = {
-                "source": {"url": f"rtsp://127.0.0.1:{deaf.getsockname()[1]}/x", "reconnect": QUICK}
+                "source": {"url": f"rtsp://127.0.0.1:{deaf.getsockname()[1]}/x", "reconnect": REFUSED}
             }
         run = stack.enter_context(LiveRun(folder, cameras))
         (folder / "given").mkdir()
@@ -160,7 +162,7 @@ def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: fl
             wanted = first[kind] + count * point // (POINTS - 1)
             run.wait(f"{count} tries", lambda kind=kind, wanted=wanted: tries(run, kind) >= wanted, 1200)  # type: ignore[misc]
         done = {kind: tries(run, kind) - first[kind] for kind in counts}
-        along.append((done, (after := run.footprint()).memory_bytes))
+        along.append((done, (after := run.footprint(every_s=BETWEEN_S)).memory_bytes))
     seconds, least = time.monotonic() - began_s, holdings(run, min)
     return [
         Flood(
@@ -259,7 +261,7 @@ def _repeated(
             while done < count * point // (POINTS - 1):
                 act(min(step, count - done))
                 done += min(step, count - done)
-            along.append((done, run.footprint().memory_bytes))
+            along.append((done, run.footprint(every_s=BETWEEN_S).memory_bytes))
         seconds = time.monotonic() - began_s
     finally:
         end()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import msgspec
 import psutil
 import zmq
 from faults.canary import found_in
+from made.ports import free_port
 
 from pipeline.control.client import ask
 from pipeline.control.protocol import Answer, Request
@@ -74,13 +74,6 @@ class Footprint:
     def __str__(self) -> str:
         memory = f"{self.memory_bytes / 2**20:.1f} MB"
         return f"{self.processes} processes, {self.threads} threads, {self.descriptors} descriptors, {memory}"
-
-
-def free_port() -> int:
-    """A TCP port that nobody has right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class LiveRun:
@@ -234,10 +227,10 @@ class LiveRun:
 
     def footprint(self, samples: int = 5, every_s: float = 0.2) -> Footprint:
         """Of all processes: the least of some samples, for connections and their threads come and go."""
-        found = []
-        for _ in range(samples):
-            found.append(self._footprint_now())
+        found = [self._footprint_now()]
+        for _ in range(1, samples):
             time.sleep(every_s)
+            found.append(self._footprint_now())
         return Footprint(*(min(getattr(each, name) for each in found) for name in Footprint.__slots__))
 
     def _footprint_now(self) -> Footprint:

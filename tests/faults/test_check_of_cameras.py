@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 from faults.canary import CANARY, USER, found_in
-from faults.live_run import ROOT, free_port
+from faults.live_run import ROOT
 from faults.servers.proxy import FaultyProxy
 from faults.servers.rtsp import RtspServer
+from made.ports import free_port
 
 SLOW_S = 4.0
 BOUND_S = 40.0

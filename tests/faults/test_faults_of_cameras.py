@@ -5,6 +5,7 @@ The long form, in random order and for as long as wanted, is ``tools/soak``.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +13,7 @@ from faults.catalogue import SHORT, Fault
 from faults.everything import BACK_S, Ending, Findings, come_late, end, faulty_site, lose_all, one_pass
 from faults.victim import GROUP_S
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for the whole run
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("faults")]  # the first test waits for the whole run
 
 VICTIMS = 8
 SLACK_S = 10.0  # for a machine that is shared; how long it took is printed, and held to its target by tools/soak
@@ -35,7 +36,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         found.absent_s, found.all_back_s = absent_s, lose_all(site)
         suite = Suite(found, end(site))
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\n\n{found}")
+        print(f"\n\n{found}", file=sys.stderr, flush=True)  # stdout of a process of pytest-xdist leads nowhere
     return suite
 
 

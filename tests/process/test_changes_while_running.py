@@ -392,7 +392,7 @@ def test_a_model_that_is_not_loaded_is_refused_with_the_remedy_one_that_is_kept_
     site.camera("two", "confidence: 1.0\n")
     answer = site.ask("reload")
     if ready:
-        assert answer.text == ["changed two; restarted one"]
+        assert answer.text == ["changed two (confidence); restarted one (source)"]
         site.until(lambda: any(m.model == "other" for m in site.frames("one")), "the other model")
         assert {m.model for m in site.frames("two")} == {"coco-ssd"}
         last = site.frames("one")[-1]

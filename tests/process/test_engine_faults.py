@@ -87,18 +87,16 @@ def test_losses_of_a_stalled_subscriber_are_in_the_report(media_dir: Path, tmp_p
     settings += ["camera.street.source.loop=true", "camera.street.source.max_frames=400"]
     site = replay_site([media_dir / "street.mp4"], publish=address, overrides=settings)
     plan = make_plan(resolve(site))
-    context = zmq.Context()
-    socket = context.socket(zmq.SUB)
-    socket.rcvhwm = 5
-    socket.connect(address)
-    socket.subscribe(b"detections/")
-    report = Engine(plan, build(plan)).run()
-    seen = 0
-    while socket.poll(200):
-        socket.recv_multipart()
-        seen += 1
-    socket.close(0)
-    context.term()
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.linger = 0
+        socket.rcvhwm = 5
+        socket.connect(address)
+        socket.subscribe(b"detections/")
+        report = Engine(plan, build(plan)).run()
+        seen = 0
+        while socket.poll(200):
+            socket.recv_multipart()
+            seen += 1
     (camera,) = report.cameras.values()
     assert camera.ledger.published == 400
     lost = 400 - seen

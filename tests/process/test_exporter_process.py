@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from made.ports import free_port
 
 from pipeline.config import replay_site, resolve
 from pipeline.engine import Engine
@@ -24,13 +25,6 @@ from stages.errors import UserError
 from stages.sinks.collect import CollectSink
 
 DEADLINE_S = 60
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def plan_of(media_dir: Path, port: int) -> RunPlan:

@@ -5,12 +5,14 @@ The servers are those of the fault tests; ``test_live_gstreamer`` asks one of an
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import itertools
 import socket
 import ssl
 import threading
 import time
+from concurrent import futures
 
 import av
 import pytest
@@ -28,6 +30,7 @@ from stages.errors import SourceRefused
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
 
 MS = 1_000_000
+UNHURRIED = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1500, stall_ms=2500)
 NOISE = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1000, stall_ms=4000)
 USER, PASSWORD = "ca m/2+@?", "p@ss:w/o?r#d%20 +&=!$'()*,;[]<>\"\\^`{|}~é"
 
@@ -138,36 +141,48 @@ def test_a_track_among_several_of_a_recording_that_a_server_sends(tmp_path) -> N
 # --- every way to lose it ---------------------------------------------------------------------------------------------
 
 
+WRONG = (
+    ({"status": {"DESCRIBE": 403}}, "forbidden"),
+    ({"status": {"SETUP": 453}}, "busy"),
+    ({"transports": ()}, "transport"),
+    ({"sdp": "audio_only"}, "no_video"),
+    ({"sdp": "unknown_codec"}, "unsupported"),
+    ({"garbage_answer": True}, "timeout protocol"),
+    ({"silent_on": "DESCRIBE"}, "timeout"),
+    ({"silent_on": "PLAY"}, "no_picture timeout"),  # it is asked again in what is left of the time
+    ({"stall": True}, "no_picture"),
+    ({"garbage_every": 1}, "no_picture corrupt no_keyframe"),
+    ({"keyframes": False}, "no_keyframe"),
+    ({"sprop": False, "parameter_sets": False}, "no_keyframe"),
+)
+
+
 def test_what_is_wrong_from_the_start_has_its_own_word() -> None:
-    with RtspServer() as server, FaultyProxy(server.port) as proxy:
-        through = f"rtsp://127.0.0.1:{proxy.port}/gate"
-        assert cause(server.url("nowhere")) == "not_found"
-        for mishap, word in (
-            ({"status": {"DESCRIBE": 403}}, "forbidden"),
-            ({"status": {"SETUP": 453}}, "busy"),
-            ({"transports": ()}, "transport"),
-            ({"sdp": "audio_only"}, "no_video"),
-            ({"sdp": "unknown_codec"}, "unsupported"),
-            ({"garbage_answer": True}, "timeout protocol"),
-            ({"silent_on": "DESCRIBE"}, "timeout"),
-            ({"silent_on": "PLAY"}, "no_picture timeout"),  # it is asked again in what is left of the time
-            ({"stall": True}, "no_picture"),
-            ({"garbage_every": 1}, "no_picture corrupt no_keyframe"),
-            ({"keyframes": False}, "no_keyframe"),
-            ({"sprop": False, "parameter_sets": False}, "no_keyframe"),
-        ):
-            server.mishap("gate", **mishap)
-            assert cause(server.url()) in word.split(), mishap
-            server.heal("gate")
-        proxy.set("refuse")
-        assert cause(through) == "refused"
-        proxy.set("silence")
-        assert cause(through) == "timeout"
-        proxy.set("pass")
-        proxy.bytes_per_s = 20
-        assert cause(through) == "timeout"
-    assert cause("rtsp://no-such-camera.invalid/x") == "unknown_host"
-    assert cause("/dev/video63") == "not_found"
+    """All at the same time, each camera on a path of its own: nearly all of it is waiting."""
+    paths = {f"camera-{number}": make_stream() for number in range(len(WRONG))}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(RtspServer({"gate": make_stream(), **paths}))
+        refusing, silent, trickling = (stack.enter_context(FaultyProxy(server.port)) for _ in range(3))
+        refusing.set("refuse")
+        silent.set("silence")
+        trickling.bytes_per_s = 20
+        tried = [
+            (server.url("nowhere"), "not_found"),
+            (f"rtsp://127.0.0.1:{refusing.port}/gate", "refused"),
+            (f"rtsp://127.0.0.1:{silent.port}/gate", "timeout"),
+            (f"rtsp://127.0.0.1:{trickling.port}/gate", "timeout"),
+            ("rtsp://no-such-camera.invalid/x", "unknown_host"),
+            ("/dev/video63", "not_found"),
+        ]
+        for path, (mishap, words) in zip(paths, WRONG, strict=True):
+            server.mishap(path, **mishap)
+            tried.append((server.url(path), words))
+        pool = stack.enter_context(futures.ThreadPoolExecutor(len(tried)))
+        found = pool.map(lambda url: cause(url, link=UNHURRIED), [url for url, _ in tried])
+        wrong = [
+            (url, word, words) for (url, words), word in zip(tried, found, strict=True) if word not in words.split()
+        ]
+    assert not wrong
 
 
 def test_a_camera_that_is_absent_at_first_is_found_soon() -> None:

@@ -117,7 +117,7 @@ def test_a_name_that_is_not_in_the_table_can_not_be_called() -> None:
 def test_a_module_that_is_too_old_is_refused_by_the_names_that_it_lacks() -> None:
     module = fake()
     del module.rt.query_event_status
-    with pytest.raises(UserError, match=r"no rt\.query_event_status; install a CANN"):
+    with pytest.raises(UserError, match=r"no rt\.query_event_status; install CANN"):
         Acl(module)
     module = fake()
     for name in OPTIONAL:

@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
+from made.specs import model_spec
 from onnx import TensorProto, helper
 
 from stages.accelerators import aclsim
@@ -52,25 +53,15 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
-    return ModelSpec(
+    return model_spec(
         name="mean",
         path=str(path),
-        sha256="",
         width=SIZE,
         height=SIZE,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
         std=(255.0, 255.0, 255.0),
-        pad_value=114,
         placement="stretch",
-        layout="ssd",
         labels=("a", "b"),
         outputs=(TensorSpec("rows", (1, 6), "float32"),),
-        fixed_batch=None,
-        confidence=0.4,
-        iou=0.45,
     )
 
 
@@ -137,7 +128,7 @@ def test_weights_are_on_the_device_once_whatever_runs(
         things = device.runtime.register.held()
         assert sum(each.kind == "model" for each in things) == models
         assert sum("weights" in each.name for each in things) == 1
-        assert sum(each.kind == "context" for each in things) == executors
+        assert sum(each.kind == "context" for each in things) == 1 + executors, "the weights' and one for each"
         device.load(spec, 4)
         assert device.runtime.register.held() == things
         frames = pictures(4)

@@ -12,35 +12,25 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from made.specs import model_spec
 
 from stages.accelerators.aclsim.om import OmDescription
-from stages.accelerators.ascend.atc import atc_command, no_om
+from stages.accelerators.ascend.atc import aipp_config, atc_command, missing_om, no_om
 from stages.accelerators.ascend.feeding import feeder_of
 from stages.accelerators.ascend.om import OmFacts, OmTensor
-from stages.accelerators.ascend.om_check import match_outputs, om_problems
+from stages.accelerators.ascend.om_check import match_outputs, om_problems, taken_by_guess
 from stages.accelerators.ascend.simulated_om import simulated_om
 from stages.errors import BadItem, UserError
 from stages.model import ModelSpec, OmSpec, TensorSpec
 
-SPEC = ModelSpec(
-    name="m",
+SPEC = model_spec(
     path="/models/m.onnx",
-    sha256="",
-    width=64,
     height=32,
-    channels="rgb",
-    input_layout="nchw",
-    input_dtype="float32",
-    mean=(0.0, 0.0, 0.0),
     std=(255.0, 255.0, 255.0),
-    pad_value=114,
     placement="stretch",
     layout="yolov8",
     labels=("a", "b"),
     outputs=(TensorSpec("boxes", (6, 42), "float32"), TensorSpec("more", (3,), "float16")),
-    fixed_batch=None,
-    confidence=0.4,
-    iou=0.45,
 )
 PLAIN = OmTensor(0, "images", (4, 3, 32, 64), "float32", 4 * 3 * 32 * 64 * 4)
 PICTURE = OmTensor(0, "images", (4, 32, 64, 3), "uint8", 4 * 32 * 64 * 3)
@@ -90,6 +80,27 @@ def om(**changes: Any) -> OmSpec:
             id="nv12 shown as the picture",
         ),
         pytest.param(SPEC, om(aipp="rgb"), replace(FACTS, picture=PICTURE, aipp={}), id="parameters not told"),
+        pytest.param(
+            SPEC, om(aipp="nv12"), replace(FACTS, picture=NV12, aipp={"inputFormat": 1}), id="matrix and scale not told"
+        ),
+        pytest.param(
+            SPEC,
+            om(aipp="rgb"),
+            replace(FACTS, picture=replace(PICTURE, dims=(4, 3, 32, 64), dtype="float32"), aipp=AIPP),
+            id="aipp shown as the network's own input, with the size of the picture",
+        ),
+        pytest.param(
+            SPEC,
+            om(aipp="nv12"),
+            replace(FACTS, picture=NV12, aipp={k.removeprefix("matrix"): v for k, v in AIPP_NV12.items()}),
+            id="the matrix by its other names",
+        ),
+        pytest.param(
+            replace(SPEC, mean=(123.675, 116.28, 103.53)),
+            om(aipp="rgb"),
+            replace(FACTS, picture=PICTURE, aipp={**AIPP, "minChn0": 123.6875, "minChn1": 116.25, "minChn2": 103.5}),
+            id="means as float16 keeps them",
+        ),
         pytest.param(
             SPEC,
             om(),
@@ -156,6 +167,12 @@ def test_an_om_that_fits_is_taken(spec: ModelSpec, told: OmSpec, facts: OmFacts)
         ),
         pytest.param(om(), replace(FACTS, picture=replace(PLAIN, dtype="float16")), "is float16", id="input type"),
         pytest.param(
+            om(aipp="rgb"),
+            replace(FACTS, picture=PLAIN, aipp=AIPP),
+            "is float32",
+            id="aipp, and not the picture's size",
+        ),
+        pytest.param(
             om(), replace(FACTS, picture=replace(PLAIN, dims=(4, 3, 64, 32))), "is 4x3x64x32", id="on its side"
         ),
         pytest.param(om(), replace(FACTS, outputs=OUTPUTS[:1]), "--out_nodes", id="one output only"),
@@ -181,6 +198,56 @@ def test_outputs_are_found_by_name_whatever_their_order() -> None:
     found, problems = match_outputs(SPEC, swapped)
     assert problems == []
     assert [tensor.index for tensor in found] == [1, 0]
+
+
+HEADS = tuple(TensorSpec(f"head{n}", (3, n, n, 7), "float32") for n in (8, 4, 2))
+
+
+def heads(*names: str, sizes: tuple[int, ...] = (8, 4, 2)) -> OmFacts:
+    shapes = [(4, 3, n, n, 7) for n in sizes]
+    tensors = [
+        OmTensor(index, name, shape, "float32", int(np.prod(shape)) * 4)
+        for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
+    ]
+    return replace(FACTS, outputs=tuple(tensors))
+
+
+@pytest.mark.parametrize(
+    ("told", "names", "order"),
+    [
+        (("a", "b", "c"), ("Conv_3:0:c", "Conv_1:0:a", "Conv_2:0:b"), [1, 2, 0]),
+        (("a:0", "b:0", "c:0"), ("Conv_3:0:c:0", "Conv_1:0:a:0", "Conv_2:0:b:0"), [1, 2, 0]),
+        (("/m/Conv_1", "/m/Conv_2", "x"), ("/m/Conv_2:0", "x", "/m/Conv_1:0"), [2, 0, 1]),
+        (("/m/Conv_output_0", "/m/Conv_1_output_0", "x"), ("x", "/m/Conv_1:0", "/m/Conv:0"), [2, 1, 0]),
+        (("/m/Split_output_2", "x", "/m/Split_output_0"), ("/m/Split:0", "/m/Split:2", "N:0:x"), [1, 2, 0]),
+        (("/m/Conv_2_output_0", "a", "b"), ("output_0_a_0", "output_1_b_0", "output_2_/m/Conv_2_0"), [2, 0, 1]),
+    ],
+)
+def test_outputs_are_found_by_each_form_of_name_that_atc_gives(
+    told: tuple[str, ...], names: tuple[str, ...], order: list[int]
+) -> None:
+    """Taken by position in place of by name, heads of one shape would change places unseen."""
+    spec = replace(SPEC, outputs=tuple(TensorSpec(name, (3, 8, 8, 7), "float32") for name in told))
+    facts = heads(*names, sizes=(8, 8, 8))
+    found, problems = match_outputs(spec, facts)
+    assert (problems, [tensor.index for tensor in found]) == ([], order)
+    assert taken_by_guess(spec, facts, found) == ""
+
+
+def test_outputs_of_other_names_and_another_order_are_found_by_their_shapes() -> None:
+    spec = replace(SPEC, outputs=HEADS)
+    found, problems = match_outputs(spec, heads("p", "q", "r", sizes=(2, 8, 4)))
+    assert (problems, [tensor.index for tensor in found]) == ([], [1, 2, 0])
+    _, problems = match_outputs(spec, heads("p", "q", "r", sizes=(2, 8, 8)))
+    assert len(problems) == 3, "several ways"
+
+
+def test_outputs_that_could_be_one_anothers_are_told() -> None:
+    spec = replace(SPEC, outputs=(HEADS[0], replace(HEADS[0], name="other"), HEADS[2]))
+    facts = heads("p", "q", "r", sizes=(8, 8, 2))
+    found, problems = match_outputs(spec, facts)
+    assert problems == []
+    assert taken_by_guess(spec, facts, found) == "p as head8, q as other"
 
 
 @pytest.mark.parametrize(("frames", "gear"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 4)])
@@ -242,7 +309,59 @@ def test_the_refusal_of_a_model_without_om_names_the_command() -> None:
     assert "--input_shape=images:8,3,32,64" in words
     assert "--soc_version=Ascend310P3" in words
     assert "om: {file: m.om, batch: 8}" in text
-    assert "--input_shape=images:2,32,64,3" in atc_command(replace(SPEC, input_layout="nhwc", fixed_batch=2))
+    command = atc_command(replace(SPEC, input_layout="nhwc", fixed_batch=2))
+    assert "--input_shape=images:2,32,64,3" in command
+    assert "--input_format=ND" in command, "for ONNX it is NCHW or ND"
+    assert "om: {file: m.om, batch: [1, 4, 8], aipp: rgb}" in text
+    assert "--dynamic_batch_size=1,4,8 --insert_op_conf=/models/m.aipp.cfg" in text
+
+
+def test_an_om_that_is_described_and_missing_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    told = om(path=str(tmp_path / "dir/best.om"), batch=(1, 2, 4), aipp="bgr", soc="Ascend310P1")
+    text = missing_om(SPEC, told)
+    _, command, _, content, _, file, _ = text.split("`")
+    words = shlex.split(command)
+    assert f"--output={tmp_path}/dir/best" in words
+    assert "--input_format=NCHW" in words
+    assert "--input_shape=images:-1,3,32,64" in words
+    assert "--dynamic_batch_size=1,2,4" in words
+    assert f"--insert_op_conf={file}" in words
+    assert "--soc_version=Ascend310P1" in words
+    assert content.startswith("aipp_op { aipp_mode: static input_format: RGB888_U8 src_image_size_w: 64 ")
+    assert "insert_op_conf" not in missing_om(SPEC, om(path="/no/m.om"))
+    assert "set `aipp: none`" in missing_om(replace(SPEC, input_layout="nhwc"), om(path="/no/m.om", aipp="rgb"))
+    assert missing_om(SPEC, om(path="")).startswith("model m: its OM file is not there; correct om.file, or convert")
+    (tmp_path / "best_linux_aarch64.om").touch()
+    assert missing_om(SPEC, om(path=str(tmp_path / "best.om"))).endswith(
+        "correct om.file: best_linux_aarch64.om is (atc appends system and processor)"
+    )
+
+
+@pytest.mark.parametrize("channels", ["rgb", "bgr"])
+@pytest.mark.parametrize("aipp", ["rgb", "bgr", "nv12"])
+@pytest.mark.parametrize(("mean", "std"), [((0.0,) * 3, (255.0,) * 3), ((123.675, 116.28, 103.53), (58.4, 57.1, 57.4))])
+def test_the_aipp_file_that_is_printed_makes_an_om_that_is_taken(channels: Any, aipp: Any, mean: Any, std: Any) -> None:
+    spec = replace(SPEC, channels=channels, mean=mean, std=std)
+    told = om(aipp=aipp)
+    words = aipp_config(spec, told).removeprefix("aipp_op { ").removesuffix(" }").split()
+    file = {key.removesuffix(":"): value for key, value in zip(words[::2], words[1::2], strict=True)}
+    made: dict[str, float] = {
+        "inputFormat": {"YUV420SP_U8": 1, "RGB888_U8": 3}[file["input_format"]],
+        "cscSwitch": file["csc_switch"] == "true",
+        "rbuvSwapSwitch": file["rbuv_swap_switch"] == "true",
+    }
+    for n in range(3):
+        assert file[f"mean_chn_{n}"].isdecimal(), "a byte"
+        made[f"meanChn{n}"] = int(file[f"mean_chn_{n}"])
+        made[f"minChn{n}"] = float(np.float16(file[f"min_chn_{n}"]))
+        made[f"varReciChn{n}"] = float(np.float16(file[f"var_reci_chn_{n}"]))
+        assert made[f"meanChn{n}"] + made[f"minChn{n}"] == pytest.approx(mean[n], abs=1e-3)
+        for c in range(3) if aipp == "nv12" else ():
+            made[f"matrixR{n}C{c}"] = int(file[f"matrix_r{n}c{c}"])
+        if aipp == "nv12":
+            made[f"inputBias{n}"] = int(file[f"input_bias_{n}"])
+    facts = replace(FACTS, picture=NV12 if aipp == "nv12" else PICTURE, aipp=made)
+    assert om_problems(spec, told, facts, "Ascend310P3") == []
 
 
 @pytest.mark.parametrize(

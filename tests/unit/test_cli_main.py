@@ -198,6 +198,28 @@ def test_a_failure_of_ours_is_one_line_and_exit_1(command: Put, capsys: pytest.C
     assert capsys.readouterr().err == "campipe: failed: cpu: out of memory\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), "let TMPDIR name one"),
+        (RuntimeError("can't start new thread"), "raise the limit (ulimit -u"),
+        (MemoryError(), "no memory is left; free some"),
+    ],
+)
+def test_what_the_machine_lacks_is_no_internal_error(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert main(["check", "site.yaml"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("campipe: failed: ")
+    assert words in told
+    assert "internal" not in told
+
+
 def test_an_internal_error_is_one_line_and_its_traceback_is_kept(
     command: Put, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_the_whole_summary() -> None:
         "gate-1       10  =        10  +       0  +         0  ✓",
         "yard         12  =         9  +       3  +         0  ✓  sampling 2, too_old 1",
         "all          22  =        19  +       3  +         0  ✓  sampling 2, too_old 1",
-        "gate-1: played to its end · 7.5 fps · 12 objects in 9 frames: person 11, car 1",
+        "gate-1: played to its end · 7.5 fps · 12 objects in 9 of 10 frames: person 11, car 1",
         "yard: stopped on request (SIGINT) · no objects",
         "CPU per decoded frame, ms: decode 2.27 + executor 18.18 = 20.45",
         "19 frames published in 2.0 s, 9.5 frames/s",
@@ -126,7 +126,7 @@ def test_more_classes_than_fit_are_counted() -> None:
             {"a": camera(objects=28, frames_with_objects=1, classes=dict(zip("abcdefg", range(1, 8), strict=True)))}
         )
     )
-    assert "28 objects in 1 frame: g 7, f 6, e 5, d 4, c 3 and 2 other classes" in text
+    assert "28 objects in 1 of 10 frames: g 7, f 6, e 5, d 4, c 3 and 2 other classes" in text
 
 
 def test_columns_line_up() -> None:

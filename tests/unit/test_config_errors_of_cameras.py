@@ -82,7 +82,10 @@ CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     # YAML
     ("source: a", "x.yaml:2: source: duplicate key, first stated on line 1; remove one of them"),
     ("live:\n\tpolicy: auto", "x.yaml:3: holds a tab; YAML is indented with spaces"),
-    ("roi: [0, 0", "x.yaml:2: a bracket is not closed or a comma is missing; check [ ] and { }"),
+    (
+        "roi: [0, 0",
+        "x.yaml:2: a bracket is not closed or a comma is missing; check [ ] and { }, and put a value that holds one in",
+    ),
     ("live: &a {policy: *a}", "x.yaml:2: an alias stands for something that it is part of; write the value out"),
 ]
 
@@ -125,7 +128,11 @@ SOURCE_ERRORS: Sequence[tuple[str, str]] = [
     ),
     (
         "source:\n  url: rtsp://cam/x\n  password: ${NOPE}",
-        "x.yaml:3: source.password: the environment variable NOPE is not set; set it before the start: export NOPE=…",
+        "x.yaml:3: source.password: the environment variable NOPE is not set; set it where campipe is started",
+    ),
+    (
+        "source:\n  url: rtsp://cam/x\n  password: ${NO_PASSWORD}",  # words that look like a password are hidden
+        "x.yaml:3: source.password: the environment variable NO_PASSWORD is not set; set it where campipe is started",
     ),
     (
         "source:\n  url: rtsp://cam/x\n  user: ${EMPTY}",

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.control.changes import IN_PLACE, Changes, diff
+from pipeline.config.camera import CameraConfig
+from pipeline.control.changes import IN_PLACE, KEYS, Changes, diff
 from pipeline.control.watcher import Watcher, fingerprint
 from pipeline.runtime.link_log import REMIND_EVERY, LinkLog
 from pipeline.runtime.roster import Roster
@@ -47,6 +48,24 @@ def test_only_keyframes_is_a_change_in_place_of_a_live_camera_alone() -> None:
     live = dataclasses.replace(SPEC, network=True)
     assert diff({"a": live}, {"a": dataclasses.replace(live, keyframes=True)}).change
     assert diff({"a": SPEC}, {"a": dataclasses.replace(SPEC, keyframes=True)}).restart
+
+
+def test_changes_say_which_keys_of_a_camera_s_file_they_come_from() -> None:
+    before = {name: dataclasses.replace(SPEC, name=name) for name in ("gate", "yard", "left")}
+    after = {
+        "gate": dataclasses.replace(before["gate"], sample_fps=2.0, keyframes=False, confidence=0.7, max_age_ms=5),
+        "yard": dataclasses.replace(before["yard"], url="/b.mp4", password="p"),
+        "new": SPEC,
+    }
+    changes = diff(before, after)
+    assert changes.of_those_that_stay == "changed gate (confidence, live, sampling); restarted yard (source)"
+    assert str(changes) == f"added a; removed left; {changes.of_those_that_stay}"
+    assert str(diff(after, after)) == "nothing changed"
+
+
+def test_keys_of_changes_are_keys_of_a_camera_s_file() -> None:
+    for name in OTHER:
+        assert KEYS.get(name, name) in CameraConfig.model_fields, name
 
 
 SPECS = st.dictionaries(

@@ -122,3 +122,10 @@ def test_a_change_that_waits_for_cameras_gives_way_to_a_newer_one(desk: Desk) ->
         desk.desk.service(desk.fleet, desk.now_ns, lambda _now_ns: pytest.fail("nobody asked"))  # type: ignore[arg-type]
         time.sleep(0.002)
     assert desk.desk.problems == ()
+
+
+def test_what_the_fleet_tells_is_not_told_again(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "campipe")
+    desk.site.write_text("a b")
+    desk.until(lambda: "b" in desk.fleet.specs)
+    assert [record.getMessage() for record in caplog.records if "added" in record.getMessage()] == []

@@ -400,6 +400,28 @@ def test_a_playlist_must_not_reach_out_to_the_network(tmp_path) -> None:
             server.accept()
 
 
+LISTS = {
+    "never-ends.m3u8": ("#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\npart.ts\n", "an HLS playlist"),
+    "waits.m3u8": ("#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\npipe.ts\n#EXT-X-ENDLIST\n", "an HLS playlist"),
+    "loses.m3u8": (
+        "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\npart.ts\n#EXTINF:2,\ngone.ts\n#EXT-X-ENDLIST\n",
+        "an HLS",
+    ),
+    "named-like-a-clip.mp4": ("#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\npart.ts\n", "an HLS playlist"),
+    "list.mp4": ("ffconcat version 1.0\nfile 'part.ts'\nfile 'part.ts'\n", "a list for FFmpeg"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_files_is_no_recording_that_waits_for_ever_or_loses_parts_untold(odd, tmp_path, name: str) -> None:
+    shutil.copy(odd.path("plain.ts"), tmp_path / "part.ts")
+    os.mkfifo(tmp_path / "pipe.ts")
+    text, kind = LISTS[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SourceRefused, match=rf"is {kind}.*make one recording of them"):
+        probe(camera(tmp_path / name))
+
+
 def test_a_live_source_is_no_recording_and_is_refused_without_showing_its_address() -> None:
     with pytest.raises(SourceRefused, match="is a live source, not a recording") as refused:
         source_of(camera("rtsp://user:s3cret@127.0.0.1/x"))

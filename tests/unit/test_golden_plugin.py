@@ -53,6 +53,7 @@ def test_a_golden_file_is_missing_then_written_then_compared(tmp_path: Path) -> 
     missing = run(tmp_path)
     assert missing.returncode == 1
     assert "yet; run pytest with --campipe-update to write it" in missing.stdout
+    assert "def _read" not in missing.stdout, "the user's line is shown, not campipe's"
     assert not golden.exists()
 
     written = run(tmp_path, "--campipe-update")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from made.specs import model_spec
 
 from stages.accelerators.accelerator import RunTimes
 from stages.accelerators.registry import open_device
@@ -23,24 +24,14 @@ WIDTH, HEIGHT, MAX_BATCH, LANES = 6, 4, 4, 2
 
 
 def spec(name: str = "m", width: int = WIDTH) -> ModelSpec:
-    return ModelSpec(
+    return model_spec(
         name=name,
         path="",
-        sha256="",
         width=width,
         height=HEIGHT,
-        channels="rgb",
-        input_layout="nchw",
-        input_dtype="float32",
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
         pad_value=0,
         placement="stretch",
-        layout="ssd",
-        labels=("a", "b", "c"),
         outputs=(TensorSpec("sum", (1,), "int64"), TensorSpec("rows", (50, 7), "float32")),
-        fixed_batch=None,
-        confidence=0.4,
         iou=0.4,
     )
 
@@ -346,7 +337,7 @@ def test_nothing_works_before_open_and_after_close(device: ToldDevice) -> None:
 
 
 def test_flush_waits_on_the_descriptor_of_a_real_device() -> None:
-    model = ModelSpec(**{f: getattr(spec(), f) for f in ModelSpec.__slots__} | {"outputs": spec().outputs[1:]})
+    model = replace(spec(), outputs=spec().outputs[1:])
     device = open_device("canned:0", 1, {"service_ms": "20", "objects": "2"})
     device.open()
     device.load(model, MAX_BATCH)

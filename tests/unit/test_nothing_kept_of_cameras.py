@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from made.specs import model_spec
 
 from pipeline.control.changes import Changes
 from pipeline.observe.live import LinesView
@@ -28,28 +29,17 @@ from pipeline.runtime.worker_process import WorkerProcess
 from pipeline.transport.arena import SharedRing
 from stages.camera import CameraSpec
 from stages.messages import FrameDropped, LinkChanged, StreamStarted
-from stages.model import ModelSpec, TensorSpec
+from stages.model import TensorSpec
 from stages.sinks.jsonl import JsonlSink
 from stages.sinks.publish import PublishSink
 
-MODEL = ModelSpec(
-    name="m",
-    path="/m.onnx",
-    sha256="",
+MODEL = model_spec(
     width=8,
     height=8,
-    channels="rgb",
-    input_layout="nchw",
-    input_dtype="float32",
-    mean=(0, 0, 0),
-    std=(1, 1, 1),
     pad_value=0,
     placement="stretch",
-    layout="ssd",
     labels=("a",),
     outputs=(TensorSpec("o", (4, 5), "float32"),),
-    fixed_batch=None,
-    confidence=0.4,
     iou=0.5,
 )
 STEADY = CameraSpec("steady", "rtsp://camera/1", "m", live=True, network=True)

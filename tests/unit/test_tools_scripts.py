@@ -37,9 +37,8 @@ esac
 for argument in "$@"; do line="$line <$argument>"; done
 echo "${0##*/}$line in $PWD" >> "$JOURNAL"
 case "$line" in
-    *"<not slow and not long> <-n>"*) exit "${PARALLEL_STATUS-0}" ;;
-    *"<not slow and not long>"*) exit "${FAST_STATUS-0}" ;;
-    *"<slow and not long>"*) exit "${SLOW_STATUS-0}" ;;
+    *"<worksteal>"*) exit "${WORKING_STATUS-0}" ;;
+    *"<pytest> <-m>"*) exit "${TEST_STATUS-0}" ;;
     *"<ruff> <check>"*) exit "${RUFF_STATUS-0}" ;;
 esac
 """
@@ -216,35 +215,42 @@ def test_pythonpath_of_others_does_not_leak_in(checkout: Checkout) -> None:
 
 # --- tools/test -------------------------------------------------------------------------------------------------------
 
-FAST, SLOW = "python <-m> <pytest> <-m> <not slow and not long>", "python <-m> <pytest> <-m> <slow and not long>"
-SHARED = ["tests/unit", "tests/property", "tests/contract", "tests/ascend", "tests/e2e"]
-PARALLEL = f"{FAST} <-n> <2> <--dist> <worksteal>" + "".join(f" <{path}>" for path in SHARED)
-SERIAL = FAST + "".join(f" <--ignore> <{path}>" for path in SHARED)
+FAST, ALL, LONG = (f"python <-m> <pytest> <-m> <{marks}>" for marks in ("not slow and not long", "not long", "long"))
+WORKING = ["tests/unit", "tests/property", "tests/contract", "tests/ascend", "tests/e2e"]
+
+
+def halves(marks: str, workers: int = 2, lines: int = 2) -> list[str]:
+    shared = "".join(f" <{path}>" for path in WORKING)
+    others = "".join(f" <--ignore> <{path}>" for path in WORKING)
+    return [
+        f"{marks} <-n> <{workers}> <--dist> <worksteal>{shared}",
+        f"{marks}{others} <-n> <{lines}> <--dist> <loadgroup>",
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings", "status", "runs"),
     [
-        ([], {}, 0, [FAST, SLOW]),
+        ([], {}, 0, [ALL]),
         (["--fast"], {}, 0, [FAST]),
-        (["--long"], {}, 0, ["python <-m> <pytest> <-m> <long>"]),
-        (["--long", "-x"], {}, 0, ["python <-m> <pytest> <-m> <long> <-x>"]),
-        ([], {"FAST_STATUS": "1"}, 1, [FAST]),
-        ([], {"FAST_STATUS": "5"}, 5, [FAST]),  # no tests at all is a mistake
-        ([], {"SLOW_STATUS": "1"}, 1, [FAST, SLOW]),
-        ([], {"SLOW_STATUS": "5"}, 0, [FAST, SLOW]),  # no slow tests is none
+        (["--long"], {}, 0, [LONG]),
+        (["--long", "-x"], {}, 0, [f"{LONG} <-x>"]),
+        ([], {"TEST_STATUS": "1"}, 1, [ALL]),
+        ([], {"TEST_STATUS": "5"}, 5, [ALL]),  # no tests at all is a mistake
         (["-k", "a b", "-x"], {}, 0, ["python <-m> <pytest> <-k> <a b> <-x>"]),
-        (["--fast", "-x"], {"FAST_STATUS": "3"}, 3, [f"{FAST} <-x>"]),
-        ([], {"WORKERS": "2"}, 0, [PARALLEL, SERIAL, SLOW]),
-        (["--fast"], {"WORKERS": "2"}, 0, [PARALLEL, SERIAL]),
+        (["--fast", "-x"], {"TEST_STATUS": "3"}, 3, [f"{FAST} <-x>"]),
+        ([], {"WORKERS": "2"}, 0, halves(ALL)),
+        ([], {"WORKERS": "32"}, 0, halves(ALL, 32, 4)),
+        (["--fast"], {"WORKERS": "2"}, 0, halves(FAST)),
         (["--fast", "-x"], {"WORKERS": "2"}, 0, [f"{FAST} <-x>"]),
         (["-x"], {"WORKERS": "2"}, 0, ["python <-m> <pytest> <-x>"]),
-        ([], {"WORKERS": "2", "PARALLEL_STATUS": "1", "FAST_STATUS": "3"}, 1, [PARALLEL, SERIAL]),
-        ([], {"WORKERS": "2", "PARALLEL_STATUS": "2"}, 2, [PARALLEL]),  # Ctrl-C
-        ([], {"WORKERS": "2", "FAST_STATUS": "1"}, 1, [PARALLEL, SERIAL]),
+        ([], {"WORKERS": "2", "WORKING_STATUS": "1", "TEST_STATUS": "3"}, 1, halves(ALL)),
+        ([], {"WORKERS": "2", "WORKING_STATUS": "2"}, 2, halves(ALL)[:1]),  # Ctrl-C
+        ([], {"WORKERS": "2", "WORKING_STATUS": "5"}, 5, halves(ALL)),
+        ([], {"WORKERS": "2", "TEST_STATUS": "1"}, 1, halves(ALL)),
     ],
 )
-def test_test_runs_fast_then_slow(
+def test_test_runs_those_that_work_then_those_that_wait(
     checkout: Checkout, arguments: list[str], settings: dict[str, str], status: int, runs: list[str]
 ) -> None:
     run = checkout.run(checkout.root / "tools" / "test", *arguments, **settings)
@@ -289,7 +295,7 @@ def test_ci_runs_every_step_and_tells_each_ones_time(checkout: Checkout, ruff_st
     assert run.returncode == ruff_status
     calls = checkout.calls()
     assert "--extras dev,test" in calls[0]
-    for wanted in ("<ruff> <check>", "<ruff> <format> <--check>", "<mypy>", "lint-imports", "vendor_door", FAST, SLOW):
+    for wanted in ("<ruff> <check>", "<ruff> <format> <--check>", "<mypy>", "lint-imports", "vendor_door", ALL):
         assert any(wanted in call for call in calls), wanted
     steps = re.findall(r"^ +\d+ s  (\S+) +(passed|FAILED)", run.stdout, re.MULTILINE)
     assert [name for name, _ in steps] == [
@@ -306,5 +312,5 @@ def test_ci_runs_every_step_and_tells_each_ones_time(checkout: Checkout, ruff_st
 
 
 def test_ci_fails_with_the_tests(checkout: Checkout) -> None:
-    run = checkout.run("bash", checkout.root / ".ci" / "run", SLOW_STATUS="1")
+    run = checkout.run("bash", checkout.root / ".ci" / "run", TEST_STATUS="1")
     assert run.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -50,22 +51,22 @@ def test_messages_of_all_sizes_both_ways(router, tmp_path: Path) -> None:
 @given(bodies=st.lists(st.binary(max_size=600), max_size=40))
 def test_what_came_together_is_given_one_by_one(tmp_path_factory, bodies: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("zmtp")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    engine = context.socket(zmq.ROUTER)
-    engine.bind(f"ipc://{folder}/engine")
-    worker = dealer(folder)
-    worker.send(b"hello")
-    engine.recv_multipart()
-    for body in bodies:
-        engine.send_multipart([b"d/gate#1", body])
-    take: list[Callable[[], bytes | None]] = [worker.wait, lambda: worker.receive(None), lambda: worker.receive(10_000)]
-    assert [take[number % 3]() for number in range(len(bodies))] == bodies
-    for body in bodies:
-        worker.send(body)
-    worker.close()  # what was sent arrives all the same
-    assert [engine.recv_multipart()[1] for _ in bodies] == bodies
-    engine.close(linger=0)
-    context.term()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as engine:
+        engine.linger = 0
+        engine.bind(f"ipc://{folder}/engine")
+        with contextlib.closing(dealer(folder)) as worker:
+            worker.send(b"hello")
+            engine.recv_multipart()
+            for body in bodies:
+                engine.send_multipart([b"d/gate#1", body])
+            take: list[Callable[[], bytes | None]] = [
+                worker.wait, lambda: worker.receive(None), lambda: worker.receive(10_000)
+            ]  # fmt: skip
+            assert [take[number % 3]() for number in range(len(bodies))] == bodies
+            for body in bodies:
+                worker.send(body)
+        # it is closed; what was sent arrives all the same
+        assert [engine.recv_multipart()[1] for _ in bodies] == bodies
 
 
 def test_a_peer_that_dribbles(tmp_path: Path) -> None:

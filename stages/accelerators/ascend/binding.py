@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
+
+from stages.accelerators.ascend.importing import foreign_module, import_problem
 from stages.accelerators.ascend.options import AscendOptions
 from stages.errors import UserError
 
@@ -24,6 +28,7 @@ VARIABLE: Final = "CAMPIPE_ACL"
 MODES: Final[tuple[Mode, ...]] = ("vendor", "vendor+checked", "simulated")
 SIMULATED_DEVICES: Final = 8  # that a simulated machine has
 MOST_INTERVALS: Final = 1_000_000  # in a trace that is asked for
+SIGNALS: Final = "ASCEND_COREDUMP_SIGNAL"  # none: CANN installs no handlers of signals
 HIDDEN: Final = ("ascend/calls.py", "ascend/owned.py")  # frames that are not the place of a call
 
 _lock = threading.Lock()
@@ -79,19 +84,31 @@ def bind(mode: Mode, options: AscendOptions) -> Binding:
 def _bind(mode: Mode, options: AscendOptions) -> Binding:
     if mode == "simulated":
         return _simulated(options)
-    try:
-        import acl  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise UserError(
-            f"the module acl can't be imported ({error}); install CANN (nnrt or toolkit) and `source set_env.sh` in "
-            "the shell that starts campipe, or use ascend-sim:0, the simulator"
-        ) from error
+    acl = _vendors()
     if mode == "vendor":
         return Binding(mode, acl)
     from stages.accelerators import aclsim
 
     checked = aclsim.check(acl, aclsim.CheckOptions(hidden=HIDDEN))
     return Binding(mode, checked.acl, on_close=lambda: _tell(checked.violations, checked.report))
+
+
+def _vendors() -> Any:
+    """The vendor's module. Raises UserError with what is missing.
+
+    CANN installs handlers for SIGINT, SIGTERM, SIGSEGV and others by default, over those that the process has. Workers
+    ignore the first two (Ctrl-C reaches the whole group, and only the engine decides when a worker ends) and have
+    Python's fault handler for the third; so it is told not to, unless the user has said something else.
+    """
+    os.environ.setdefault(SIGNALS, "none")
+    try:
+        import acl  # type: ignore[import-not-found, unused-ignore]
+    except Exception as error:  # a module of another numpy or Python raises what it likes
+        raise UserError(import_problem(error, os.environ, np.__version__)) from error
+    problem = foreign_module(acl)
+    if problem:
+        raise UserError(problem)
+    return acl
 
 
 def _sim_key(options: AscendOptions) -> object:

@@ -2,7 +2,8 @@
 
 ``CALLS`` is the whole contract: a name that is not in it can't be called. A call gives what the vendor's function gives
 without the return code, and raises an ``AclError`` for every code but 0, with the text that ``get_recent_err_msg``
-has for this thread, fetched at once, for the next call of any kind may clear it.
+has for this thread, fetched at once, for the next call of any kind may clear it. A function of another version that
+takes or gives something else than is documented is told by its name, as DeviceFailed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from stages.accelerators.ascend.errors import error_of
-from stages.errors import UserError
+from stages.errors import DeviceFailed, UserError
 
 
 class Gives(enum.Enum):
@@ -35,7 +36,6 @@ CALLS: Final[dict[str, Gives]] = {
     "rt.get_device_count": Gives.VALUE,
     "rt.set_device": Gives.CODE,
     "rt.reset_device": Gives.CODE,
-    "rt.get_context": Gives.VALUE,
     "rt.create_context": Gives.VALUE,
     "rt.set_context": Gives.CODE,
     "rt.destroy_context": Gives.CODE,
@@ -117,7 +117,8 @@ class Acl:
             setattr(owner, last, self._checked(name, function, gives) if function is not None else None)
         if missing:
             raise UserError(
-                f"the module acl has no {', '.join(missing)}; install a CANN of 6.0 or later and source its set_env.sh"
+                f"the module acl has no {', '.join(missing)}; install CANN 6.0 or newer (8.0 is the first that takes "
+                "Python 3.11) and source its set_env.sh"
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -128,20 +129,29 @@ class Acl:
         # call finds it one frame further up.
         def code(*args: object) -> None:
             __tracebackhide__ = True
-            ret = function(*args)
+            try:
+                ret = function(*args)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _strange(name, error) from error
             if ret:
                 self._fail(name, ret)
 
         def value(*args: object) -> Any:
             __tracebackhide__ = True
-            first, ret = function(*args)
+            try:
+                first, ret = function(*args)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _strange(name, error) from error
             if ret:
                 self._fail(name, ret)
             return first
 
         def pair(*args: object) -> Any:
             __tracebackhide__ = True
-            first, second, ret = function(*args)
+            try:
+                first, second, ret = function(*args)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _strange(name, error) from error
             if ret:
                 self._fail(name, ret)
             return first, second
@@ -164,3 +174,11 @@ class Acl:
 
     def _fail(self, name: str, ret: int) -> None:
         raise error_of(ret, name, self._recent() or "")
+
+
+def _strange(name: str, error: Exception) -> DeviceFailed:
+    """No code: the function of this version takes other arguments or gives another tuple."""
+    return DeviceFailed(
+        f"acl.{name} takes or gives something else than is documented ({type(error).__name__}: {error}); this version "
+        "of CANN is not known: report it, with what CAMPIPE_ACL=vendor+checked says"
+    )

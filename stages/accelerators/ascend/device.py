@@ -2,7 +2,11 @@
 
 Opened by one thread, which also loads the models: each executor's context is created and filled there, before any of
 them runs, and then handed to the executor's thread. Order of release: lanes, instances and contexts of all seats,
-weights, device, runtime.
+weights, the device's own context, device, runtime.
+
+Contexts are all made explicitly: by some documents the default one may be neither asked for nor set. The device is set
+and reset once, by the thread that opens it; other threads set a context, which sets the device too. Some documents
+count resets against sets and others do not: a thread that resets when it has done might take the device from the rest.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from stages.accelerators.ascend.models import DeviceModels
 from stages.accelerators.ascend.options import AscendOptions
 from stages.accelerators.ascend.owned import Owner
 from stages.accelerators.ascend.runtime import Runtime, acquire_runtime
+from stages.accelerators.ascend.surroundings import missing_here, versions_here
 from stages.accelerators.ascend.visible import Visible, visible_devices
 from stages.accelerators.ascend.watch import MemoryWatch
 from stages.errors import DeviceFailed, UserError
@@ -88,7 +93,7 @@ class AscendDevice:
             try:
                 self._open(stack, binding)
             except AclError as error:
-                raise mendable(error, f"device {self.name}") from error
+                raise self._told(error) from error
             self._pid = os.getpid()
             self._stack = stack.pop_all()
         _open_devices.add(self)
@@ -101,6 +106,10 @@ class AscendDevice:
         acl = self.runtime.acl
         self.owner = Owner(acl, self.runtime.register)
         count = acl.rt.get_device_count()
+        if count < 1:
+            missing = [] if self._simulated else missing_here()
+            why = "; ".join(missing) or "npu-smi info shows what the driver sees; ASCEND_RT_VISIBLE_DEVICES may hide it"
+            raise UserError(f"device {self.name}: no device can be used: {why}")
         if self._index >= count:
             raise UserError(
                 f"device {self.name}: {count} device(s) can be used, numbered from 0 to {count - 1}; use "
@@ -109,7 +118,7 @@ class AscendDevice:
         self.runtime.entered(None)
         acl.rt.set_device(self._index)
         stack.callback(self._reset)
-        self._main_context = acl.rt.get_context()
+        self._main_context = stack.enter_context(self.owner.context(f"{self.name}/models", self._index))
         self.runtime.entered(self._main_context)
         self._soc = acl.get_soc_name() or ""
         self._models = DeviceModels(
@@ -119,6 +128,18 @@ class AscendDevice:
         for _ in range(self._executors):
             self._free.append(self._new_seat())
         self.runtime.enter(self._main_context)
+
+    def _told(self, error: AclError) -> UserError | AclError:
+        """Why it can't be opened: what can be seen to be missing explains it better than the code, and a new process
+        would not mend it."""
+        missing = [] if self._simulated else missing_here()
+        if missing:
+            return UserError.of([f"device {self.name}: {problem} ({error})" for problem in missing])
+        versions = "" if self._simulated else versions_here(self._environ)
+        told = mendable(error, f"device {self.name}")
+        if isinstance(told, UserError) and versions:
+            return UserError.of([f"{problem} (here: {versions})" for problem in told.problems])
+        return told
 
     def _new_seat(self) -> Seat:
         number = len(self._free) + len(self._taken)
@@ -171,17 +192,12 @@ class AscendDevice:
         return lanes
 
     def _take_seat(self) -> Seat:
-        """A free seat, or one more, for the calling thread, whose device and context are set."""
+        """A free seat, or one more, for the calling thread, whose context is set."""
         self.runtime.entered(None)
-        self.runtime.acl.rt.set_device(self._index)
-        try:
-            if not self._free:
-                self._free.append(self._new_seat())
-            seat = self._free[0]
-            self._models.fill(seat)
-        except BaseException:
-            self._reset()
-            raise
+        if not self._free:
+            self._free.append(self._new_seat())
+        seat = self._free[0]
+        self._models.fill(seat)
         self._taken.append(self._free.pop(0))
         return seat
 
@@ -199,7 +215,7 @@ class AscendDevice:
                 self._taken.remove(seat)
                 self._free.append(seat)
                 self._lane_sets.pop(seat, None)
-                self._reset()
+                self.runtime.entered(None)
 
     def batch_ended(self) -> None:
         """See lanes.Place."""
@@ -263,10 +279,19 @@ class AscendDevice:
         """What ``campipe check`` shows of an open device with its models."""
         acl = self.runtime.acl
         self.runtime.enter(self._main_context)
-        free_bytes, total_bytes = acl.rt.get_mem_info(DDR_MEM)
+        try:
+            free_bytes, total_bytes = acl.rt.get_mem_info(DDR_MEM)
+            free = f"{free_bytes / 2**20:.0f} of {total_bytes / 2**20:.0f} MiB free"
+        except AclError as error:
+            if error.needs_new_process:
+                raise
+            free = f"its free memory can't be read: {error}"
         what = f"{self._soc or 'unknown chip'}{', simulated' if self._simulated else ''}"
         where = self._visible.where(self._index)
-        lines = [f"{self.name}: {what}, {where}, {free_bytes / 2**20:.0f} of {total_bytes / 2**20:.0f} MiB free"]
+        lines = [f"{self.name}: {what}, {where}, {free}"]
+        versions = "" if self._simulated else versions_here(self._environ)
+        if versions:
+            lines.append(f"  {versions}")
         for model in self._models.loaded.values():
             facts = model.facts
             assert facts is not None

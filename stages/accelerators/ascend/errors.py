@@ -30,6 +30,10 @@ LOST_CODES: Final = frozenset(
     {507000, 507001, 507007, 507010, *range(507013, 507019), *range(507033, 507037), *range(507042, 507046)}
     | {507053, 507054, 507055, 507899, 507900, 507901, 107022}
 )
+# of these, what befalls a device or its connection whatever it is given; operators fail by their input, too
+_BEFALLING: Final = frozenset(
+    {507000, 507001, 507007, 507010, 507013, 507033, 507053, 507054, 507055, 507899, 507900, 507901, 107022}
+)
 HUNG_CODES: Final = frozenset({507046, 507047, 107019, 107020, 545601})
 
 
@@ -50,6 +54,11 @@ class AclError(DeviceFailed):
         self.remedy = facts.remedy
         self.call = call
         self.text = text
+
+    @property
+    def by_work(self) -> bool:  # type: ignore[override]
+        """See DeviceFailed."""
+        return self.code not in _BEFALLING
 
     def __reduce__(self) -> tuple[type[AclError], tuple[int, str, str]]:
         return type(self), (self.code, self.call, self.text)

@@ -12,7 +12,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from stages.accelerators.ascend.errors import AclError
+from stages.accelerators.ascend.errors import AclError, OutOfMemory
 from stages.accelerators.ascend.om import OmFacts, OmTensor, read_om
 from stages.accelerators.ascend.owned import Owner
 from stages.accelerators.ascend.runtime import Runtime
@@ -37,11 +37,13 @@ class LoadedModel:
     spec: ModelSpec
     om: OmSpec
     weights: Weights
+    weights_stack: ExitStack  # gives back the weights alone
     stack: ExitStack  # gives back the weights, and what stands for the file
     max_batch: int
     facts: OmFacts | None = None
     outputs: tuple[OmTensor, ...] = ()  # in the order of ``spec.outputs``
     ran: bool = False  # from then on further instances do not write into the shared weights
+    sharing: int = 0  # instances that were loaded into the shared weights
 
     @property
     def label(self) -> str:
@@ -58,26 +60,48 @@ def open_weights(owner: Owner, spec: ModelSpec, om: OmSpec, max_batch: int, stac
             raise
         # it is documented to refuse models of open shapes; then each instance has weights of its own
         log.info("model %s: its instances don't share weights: %s", spec.name, error)
-        return LoadedModel(spec, om, Weights(0, 0, 0), stack, max_batch)
+        return LoadedModel(spec, om, Weights(0, 0, 0), ExitStack(), stack, max_batch)
     address = 0
+    weights = stack.enter_context(ExitStack())
     if weight_bytes:
-        address = stack.enter_context(owner.device_memory(f"{spec.name}: weights", weight_bytes))
-    return LoadedModel(spec, om, Weights(address, weight_bytes, work_bytes), stack, max_batch)
+        address = weights.enter_context(owner.device_memory(f"{spec.name}: weights", weight_bytes))
+    return LoadedModel(spec, om, Weights(address, weight_bytes, work_bytes), weights, stack, max_batch)
 
 
 def open_instance(owner: Owner, model: LoadedModel, name: str, stack: ExitStack) -> int:
-    """Load an instance in the current context, where it has to be run and unloaded; its model id."""
-    mdl, weights, path = owner.acl.mdl, model.weights, model.om.path
+    """Load an instance in the current context, where it has to be run and unloaded; its model id.
+
+    Memory of our own is documented for all models but those of open shapes; whether those with several batches count as
+    such is not. So a loader that refuses it is asked to manage the memory itself.
+    """
     label = f"{model.spec.name} of {name}"
-    if not weights.work_bytes:
-        return stack.enter_context(owner.model(label, lambda: mdl.load_from_file(path)))
+    if model.weights.work_bytes:
+        try:
+            with ExitStack() as own:
+                model_id = _open_in_memory(owner, model, label, own)
+                stack.push(own.pop_all())
+                return model_id
+        except AclError as error:
+            if error.needs_new_process or isinstance(error, OutOfMemory):
+                raise
+            log.warning("model %s: it is not loaded into memory that is shared: %s", label, error)
+            if not model.sharing:  # nor will others be
+                model.weights_stack.close()
+                model.weights = Weights(0, 0, 0)
+    return stack.enter_context(owner.model(label, lambda: owner.acl.mdl.load_from_file(model.om.path)))
+
+
+def _open_in_memory(owner: Owner, model: LoadedModel, label: str, stack: ExitStack) -> int:
+    load, weights = owner.acl.mdl.load_from_file_with_mem, model.weights
     work = stack.enter_context(owner.device_memory(f"{label}: work memory", weights.work_bytes))
     address, size_bytes = weights.address, weights.weight_bytes
+    shared = bool(address) and not model.ran
     if model.ran and size_bytes:
         address = stack.enter_context(owner.device_memory(f"{label}: weights", size_bytes))
-    return stack.enter_context(
-        owner.model(label, lambda: mdl.load_from_file_with_mem(path, work, weights.work_bytes, address, size_bytes))
-    )
+    thing = owner.model(label, lambda: load(model.om.path, work, weights.work_bytes, address, size_bytes))
+    model_id = stack.enter_context(thing)
+    model.sharing += shared
+    return model_id
 
 
 def facts_of(owner: Owner, model: LoadedModel, model_id: int) -> OmFacts:

@@ -5,13 +5,15 @@ Does not own contexts and seats (``device``), nor how an instance is loaded (``l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from stages.accelerators.ascend.atc import no_om
+from stages.accelerators.ascend.atc import missing_om, no_om
 from stages.accelerators.ascend.loaded import LoadedModel, Seat, open_weights
-from stages.accelerators.ascend.om_check import match_outputs, om_problems
+from stages.accelerators.ascend.om_check import match_outputs, om_problems, taken_by_guess
+from stages.accelerators.ascend.om_file import kind_of_om
 from stages.accelerators.ascend.options import AscendOptions
 from stages.accelerators.ascend.owned import Owner
 from stages.accelerators.ascend.runtime import Runtime
@@ -22,6 +24,8 @@ from stages.accelerators.pixels import check_scaling
 from stages.errors import UserError
 from stages.model import ModelSpec, OmSpec
 from stages.postprocess.detect import contradictions
+
+log = logging.getLogger(__name__)
 
 
 class DeviceModels:
@@ -87,9 +91,9 @@ class DeviceModels:
         if om is None:
             raise UserError(no_om(spec, self._soc))
         if not om.path or not Path(om.path).is_file():
-            raise UserError(
-                f"model {spec.name}: its OM {om.path or 'file'} is not there; correct om.file, or convert it"
-            )
+            raise UserError(missing_om(spec, om, self._soc))
+        if kind_of_om(f"model {spec.name}: om", om.path) == "simulated":
+            log.warning("model %s: OM %s is a simulated one, which a card can't load", spec.name, om.path)
         check_digest(f"model {spec.name}: om", om.path, om.sha256)
         return om
 
@@ -100,6 +104,14 @@ class DeviceModels:
         if problems:
             raise UserError.of(problems)
         model.outputs = tuple(match_outputs(model.spec, model.facts)[0])
+        guessed = taken_by_guess(model.spec, model.facts, model.outputs)
+        if guessed:
+            log.warning(
+                "%s: its OM has other names for its outputs and several are alike; they are taken in order: %s. Look "
+                "at what is found, or convert it with --out_nodes in the description's order",
+                model.label,
+                guessed,
+            )
 
     def _warm_up(self, model: LoadedModel, seats: Sequence[Seat]) -> None:
         model.ran = True

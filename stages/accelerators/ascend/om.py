@@ -5,6 +5,7 @@ Sizes and shapes are those of the largest gear; the image input of a model with 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from stages.accelerators.ascend.constants import (
     DYNAMIC_TENSOR_NAME,
     SHAPE_BYTES,
 )
+from stages.accelerators.ascend.errors import AclError
 from stages.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +81,11 @@ def read_om(acl: Acl, label: str, model_id: int, desc: int) -> OmFacts:
             f"{label}: the OM has {len(pictures)} inputs ({listed}); convert a model with the picture as its only input"
         )
     picture = _input(acl, desc, pictures[0], names[pictures[0]])
-    aipp_type, _ = mdl.get_aipp_type(model_id, picture.index)
-    if aipp_type not in (AIPP_NONE, AIPP_STATIC):
-        raise UserError(f"{label}: {_DYNAMIC_AIPP}")
-    aipp: Mapping[str, Any] | None = None
-    if aipp_type == AIPP_STATIC:
-        info = mdl.get_first_aipp_info(model_id, picture.index) if mdl.get_first_aipp_info is not None else {}
-        aipp = info or {}  # empty: this CANN does not tell its parameters
-    gears = mdl.get_dynamic_batch(desc)
-    batches = tuple(sorted(gears["batch"])) if gears["batchCount"] else ()
+    aipp = _aipp(acl, label, model_id, picture)
+    batches: tuple[int, ...] = ()
+    if shape_index is not None:  # a static model has none; some versions may not like to be asked
+        gears = mdl.get_dynamic_batch(desc)
+        batches = tuple(sorted(gears["batch"][: gears["batchCount"]]))
     if shape_index is not None and not batches:
         raise UserError(
             f"{label}: the OM leaves the picture's size open (dynamic image size or dims); "
@@ -112,14 +112,47 @@ _DYNAMIC_AIPP = (
 )
 
 
+def _aipp(acl: Acl, label: str, model_id: int, picture: OmTensor) -> Mapping[str, Any] | None:
+    """The parameters of static AIPP, empty where this CANN does not tell them; None: the model has no AIPP.
+
+    What can't be asked does not keep a model from running: then the picture's type tells (AIPP takes bytes), and its
+    size is compared all the same.
+    """
+    mdl = acl.mdl
+    try:
+        kind, _ = mdl.get_aipp_type(model_id, picture.index)
+    except AclError as error:
+        if error.needs_new_process:
+            raise
+        kind = AIPP_STATIC if picture.dtype == "uint8" else AIPP_NONE
+        log.warning("%s: whether it has AIPP is taken from its input's type, %s: %s", label, picture.dtype, error)
+    if kind not in (AIPP_NONE, AIPP_STATIC):
+        raise UserError(f"{label}: {_DYNAMIC_AIPP}")
+    if kind == AIPP_NONE:
+        return None
+    if mdl.get_first_aipp_info is None:
+        return {}
+    try:
+        return mdl.get_first_aipp_info(model_id, picture.index) or {}
+    except AclError as error:
+        if error.needs_new_process:
+            raise
+        log.warning("%s: what its AIPP does is not checked: %s", label, error)
+        return {}
+
+
+def _dims(told: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(told["dims"][: told["dimCount"]])
+
+
 def _input(acl: Acl, desc: int, index: int, name: str) -> OmTensor:
-    dims = tuple(acl.mdl.get_input_dims(desc, index)["dims"])
+    dims = _dims(acl.mdl.get_input_dims(desc, index))
     dtype = DTYPES.get(acl.mdl.get_input_data_type(desc, index), "an unknown type")
     return OmTensor(index, name, dims, dtype, acl.mdl.get_input_size_by_index(desc, index))
 
 
 def _output(acl: Acl, desc: int, index: int) -> OmTensor:
-    dims = tuple(acl.mdl.get_output_dims(desc, index)["dims"])
+    dims = _dims(acl.mdl.get_output_dims(desc, index))
     dtype = DTYPES.get(acl.mdl.get_output_data_type(desc, index), "an unknown type")
     name = acl.mdl.get_output_name_by_index(desc, index)
     return OmTensor(index, name, dims, dtype, acl.mdl.get_output_size_by_index(desc, index))

@@ -7,7 +7,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
-from stages.accelerators.ascend.atc import DEFAULT_SOC
+from stages.accelerators.ascend.atc import DEFAULT_SOC, NV12_ROWS
 from stages.accelerators.ascend.om_file import kind_of_om
 from stages.accelerators.onnx_session import check_digest
 from stages.errors import UserError
@@ -84,8 +84,7 @@ def _aipp(model: ModelSpec, om: OmSpec) -> Any:
         return None
     factors = tuple(1 / std for std in model.std)
     if om.aipp == "nv12":
-        rows = ((298, 0, 409), (298, -100, -208), (298, 516, 0))
-        ordered = rows if model.channels == "rgb" else rows[::-1]
+        ordered = NV12_ROWS if model.channels == "rgb" else NV12_ROWS[::-1]
         matrix = tuple(number for row in ordered for number in row)
         return Aipp("YUV420SP_U8", model.mean, factors, rbuv_swap=False, matrix=matrix)
     return Aipp("RGB888_U8", model.mean, factors, rbuv_swap=om.aipp != model.channels)

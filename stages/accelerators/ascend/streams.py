@@ -19,6 +19,7 @@ one is looked at, the stream has passed the reset of the first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from stages.accelerators.ascend.constants import DEVICE_TO_HOST, EVENT_COMPLETE,
 from stages.accelerators.ascend.errors import AclError, DeviceHung
 from stages.accelerators.ascend.options import Variant
 from stages.accelerators.ascend.owned import Owner
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,12 @@ class Streams:
         stream = self._stack.enter_context(self._owner.stream(f"{self._name}: {what}"))
         if self._rt.set_stream_failure_mode is not None:
             # so that what follows a failed run does not run either: its event then never tells of an end
-            self._rt.set_stream_failure_mode(stream, STOP_ON_FAILURE)
+            try:
+                self._rt.set_stream_failure_mode(stream, STOP_ON_FAILURE)
+            except AclError as error:  # it goes without: see check
+                if error.needs_new_process:
+                    raise
+                log.warning("%s: its streams go on after failures: %s", self._name, error)
         self._all.append(stream)
         return stream
 
