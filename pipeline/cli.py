@@ -10,8 +10,6 @@ import argparse
 import contextlib
 import errno
 import importlib
-import io
-import os
 import select
 import sys
 import textwrap
@@ -21,6 +19,7 @@ from typing import Final, NamedTuple, TextIO
 
 from pipeline import __version__
 from pipeline.commands.options import Parser, help_columns
+from pipeline.commands.standard_streams import discard_stdout, open_closed_streams, show_what_can_be_shown
 from stages.errors import CampipeError, UserError
 
 DONE: Final = 0
@@ -101,7 +100,7 @@ COMMANDS: Final = (
     ),
     Command(
         "models",
-        "pipeline.models.commands",
+        "pipeline.commands.models",
         "Models",
         "list and fetch models; describe, try and quantise your own",
         "campipe models list",
@@ -113,8 +112,8 @@ BY_NAME: Final = {command.name: command for command in COMMANDS}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit status; never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _open_standard_streams()
-    _show_what_can_be_shown()
+    open_closed_streams()
+    show_what_can_be_shown()
     try:
         status = _dispatch([argument for argument in arguments if argument != TRACEBACK])
         sys.stdout.flush()
@@ -142,36 +141,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last place where an error can be told in one line
         return _internal_error(error, arguments)
     return status
-
-
-def discard_stdout() -> None:
-    """Let what is still buffered, and what is yet to come, go nowhere instead of raising again at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _open_standard_streams() -> None:
-    """Give closed standard streams (``>&-``) something to lead to.
-
-    Their numbers would go to the next sockets and files to be opened, and what workers print would end up in those.
-    """
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-            os.set_inheritable(opened, True)  # workers have the same need
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-
-
-def _show_what_can_be_shown() -> None:
-    """Let characters that the terminal has not, and file names that are no text, be shown as escapes, not raise."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _refuse_without_folder() -> None:

@@ -21,7 +21,6 @@ import zmq
 from pipeline.control.desk import ControlDesk
 from pipeline.observe.logs import redact
 from pipeline.observe.snapshot import EngineSnapshot
-from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
 from pipeline.report import RunReport
 from pipeline.reporting import make_report
@@ -31,6 +30,7 @@ from pipeline.runtime.fleet import Fleet
 from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.link_log import LinkLog
 from pipeline.runtime.losses import Losses
+from pipeline.runtime.outlet import Outlet
 from pipeline.runtime.quarantine import Quarantine
 from pipeline.runtime.rings import Rings, shared_memory_bytes
 from pipeline.runtime.supervisor import LOOK_NS, Supervisor

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pipeline.observe.snapshot import EngineSnapshot
-from pipeline.outlet import Outlet
 from pipeline.plan import NMS_CAPACITY, RunPlan
 from pipeline.report import RunReport
 from pipeline.reporting import make_report
 from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.link_log import LinkLog
+from pipeline.runtime.outlet import Outlet
 from pipeline.runtime.rings import Rings
 from stages.accelerators.accelerator import Device
 from stages.accelerators.registry import open_device

@@ -70,8 +70,8 @@ def observe(
 
     ``at_end`` is called then, while everything is still there.
     """
-    from pipeline.commands.drive import stop_on_signals
     from pipeline.engine import Engine
+    from pipeline.signals import stop_on_signals
     from pipeline.sinks import build
 
     def stop(reason: str) -> None:

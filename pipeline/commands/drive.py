@@ -1,4 +1,4 @@
-"""Owns one run of an engine from the command line: logs, view, signals, report, summary. Does not own the engine."""
+"""Owns one run of an engine from the command line: logs, view, report, summary. Does not own the engine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.commands.outputs import Inputs, judge_outputs
 from pipeline.commands.report import ReportFile
+from pipeline.commands.standard_streams import discard_stdout
+from pipeline.signals import Stoppable, stop_on_signals
 from stages.errors import CampipeError, UserError
 
 if TYPE_CHECKING:
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     from pipeline.plan import RunPlan
     from pipeline.report import RunReport
     from stages.sinks.sink import Sink
-
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal has been closed
-
-
-class Stoppable(Protocol):
-    """What a signal needs of an engine."""
-
-    def request_stop(self, reason: str) -> None:
-        """The first time: drain; the second time: at once."""
 
 
 class Runnable(Stoppable, Protocol):
@@ -191,46 +183,8 @@ def run_engine(
         return engine.run()
 
 
-@contextlib.contextmanager
-def stop_on_signals(engine: Stoppable) -> Iterator[None]:
-    """The first of ``STOP_SIGNALS`` drains, the second stops at once, the third ends this process where it stands.
-
-    SIGHUP is left alone where it was ignored before (``nohup``): such a run is to outlive its terminal.
-    The third is for the case that the engine itself no longer answers; workers leave when their parent is gone.
-    """
-    seen = 0
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen <= 2:
-            engine.request_stop(signal.Signals(number).name)
-            return
-        _show_cursor()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    numbers = [n for n in STOP_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-
-
-def _show_cursor() -> None:
-    from pipeline.observe.live import SHOW_CURSOR
-
-    # Straight to the descriptor: a signal may have come in the middle of a write to the stream.
-    with contextlib.suppress(OSError, ValueError):
-        if os.isatty(1):
-            os.write(1, SHOW_CURSOR)
-
-
 def show(report: RunReport) -> None:
     """Print the summary to stdout; a reader that has gone is no failure of the run."""
-    from pipeline.cli import discard_stdout
     from pipeline.observe.summary import summary
 
     try:

@@ -19,6 +19,23 @@ from stages.errors import UserError
 MAX_NAME_CHARACTERS = 64
 
 
+class _Stated:
+    """Nodes of what the command line states, as if a file did; paths count from the current folder."""
+
+    def __init__(self) -> None:
+        self.place = Place("")
+
+    def node(self, value: Scalar | dict[str, Node] | tuple[Node, ...]) -> Node:
+        return Node(value, self.place)
+
+    def scalar(self, value: Scalar) -> Node | None:
+        return self.node(value) if value is not None else None
+
+    def map(self, **values: Node | None) -> Node:
+        """Of the values that there are."""
+        return self.node({key: value for key, value in values.items() if value is not None})
+
+
 def replay_site(
     clips: Sequence[str | Path],
     model: str | None = None,
@@ -41,12 +58,35 @@ def replay_site(
     texts ``KEY=VALUE`` as ``--set`` takes them. ``jsonl`` without ``{camera}`` is one file in an order that is the same
     each time, unless ``merged`` says otherwise. Raises UserError with all clips that can't be played, and all else.
     """
-    problems = Problems()
-    place = Place("")
     if not clips:
         raise UserError("no clip is named; name at least one video file")
     if not 1 <= copies <= 1000:
         raise UserError(f"copies: {copies}: is out of bounds; write a whole number from 1 to 1000")
+    problems = Problems()
+    stated = _Stated()
+    _check_paths(clips, model, jsonl, stated.place, problems)
+    model_name, models = _model(model, stated)
+    one_file = "{camera}" not in str(jsonl) if merged is None else merged
+    sink = (
+        stated.node({"path": stated.node(str(jsonl)), "merged": stated.node(one_file)}) if jsonl is not None else None
+    )
+    root = stated.map(
+        cameras=_cameras([str(clip) for clip in clips for _ in range(copies)], model_name, max_frames, stated),
+        models=stated.node(models) if models else None,
+        devices=stated.map(device=stated.scalar(device), executors=stated.scalar(executors)),
+        batch=stated.map(max_batch=stated.scalar(max_batch)),
+        nms=stated.map(workers=stated.scalar(nms_workers)),
+        publish=stated.node({"bind": stated.node(publish)}) if publish is not None else stated.node("off"),
+        sinks=stated.node((stated.node({"jsonl": sink}),)) if sink is not None else None,
+    )
+    parsed = parse_overrides(overrides, problems)
+    problems.raise_if_any()  # so that a clip is not told again as a camera's source
+    return build_site(root, parsed, problems, os.environ)
+
+
+def _check_paths(
+    clips: Sequence[str | Path], model: str | None, jsonl: str | Path | None, place: Place, problems: Problems
+) -> None:
     for clip in clips:
         _, problem = locate(str(clip), place)
         if problem:
@@ -57,53 +97,23 @@ def replay_site(
         problems.add(place, "model", NOT_UTF8, model)
     elif model is not None and "/" in model and not model.lower().endswith((".yaml", ".yml", ".onnx")):
         problems.add(place, "model", "is no description; a description's path ends in .yaml or .yml", model)
-    names = unique_names([clip_name(str(clip)) for clip in clips for _ in range(copies)])
-    repeated = [str(clip) for clip in clips for _ in range(copies)]
-
-    def node(value: Scalar | dict[str, Node] | tuple[Node, ...]) -> Node:
-        return Node(value, place)
-
-    def some(**values: Node | None) -> dict[str, Node]:
-        return {key: value for key, value in values.items() if value is not None}
-
-    def scalar(value: Scalar) -> Node | None:
-        return node(value) if value is not None else None
-
-    model_name, models = _model(model, place)
-    cameras = [
-        node(
-            some(
-                name=node(name),
-                source=node(some(url=node(escape_variables(clip)), max_frames=scalar(max_frames))),
-                model=scalar(model_name),
-            )
-        )
-        for name, clip in zip(names, repeated, strict=True)
-    ]
-    one_file = "{camera}" not in str(jsonl) if merged is None else merged
-    sink = node({"path": node(str(jsonl)), "merged": node(one_file)}) if jsonl is not None else None
-    root = node(
-        some(
-            cameras=node(tuple(cameras)),
-            models=node(models) if models else None,
-            devices=node(some(device=scalar(device), executors=scalar(executors))),
-            batch=node(some(max_batch=scalar(max_batch))),
-            nms=node(some(workers=scalar(nms_workers))),
-            publish=node({"bind": node(publish)}) if publish is not None else node("off"),
-            sinks=node((node({"jsonl": sink}),)) if sink is not None else None,
-        )
-    )
-    parsed = parse_overrides(overrides, problems)
-    problems.raise_if_any()  # so that a clip is not told again as a camera's source
-    return build_site(root, parsed, problems, os.environ)
 
 
-def _model(model: str | None, place: Place) -> tuple[str | None, dict[str, Node]]:
+def _cameras(clips: Sequence[str], model: str | None, max_frames: int | None, stated: _Stated) -> Node:
+    """A camera for each of ``clips``, called after it."""
+    cameras = []
+    for name, clip in zip(unique_names([clip_name(clip) for clip in clips]), clips, strict=True):
+        source = stated.map(url=stated.node(escape_variables(clip)), max_frames=stated.scalar(max_frames))
+        cameras.append(stated.map(name=stated.node(name), source=source, model=stated.scalar(model)))
+    return stated.node(tuple(cameras))
+
+
+def _model(model: str | None, stated: _Stated) -> tuple[str | None, dict[str, Node]]:
     """The name that cameras use, and the description that it stands for if it is one of the user's own."""
     if model is None or not ("/" in model or model.endswith((".yaml", ".yml", ".onnx"))):
         return model, {}
     name = clip_name(model)
-    return name, {name: Node(model, place)}
+    return name, {name: stated.node(model)}
 
 
 def clip_name(path: str) -> str:

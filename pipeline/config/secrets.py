@@ -78,23 +78,7 @@ def fill_source(camera: Node, key: str, env: Mapping[str, str], problems: Proble
     if not isinstance(source.value, Mapping):
         return camera, False
     entries = dict(source.value)
-    url = entries.get("url")
-    usable = url is not None and isinstance(url.value, str)
-    if url is not None and isinstance(url.value, str):
-        template, user, password = split_credentials(url.value)
-        url = dataclasses.replace(url, value=template, shown=redact(url.value))
-        if has_broken_credentials(template):
-            remedy = "write user and password as keys of their own, or as %2F, %3F, %23 and %40 in the url"
-            problems.add_node(url, f"{key}.url", f"the password holds one of / ? # @; {remedy}")
-            usable = False
-        for name, value in (("user", user), ("password", password)):
-            if value is None:
-                continue
-            if name in entries and not entries[name].blank:
-                problem = f"the {name} is stated in the url too (line {url.place.line}); keep one of them"
-                problems.add(entries[name].place, f"{key}.{name}", problem)
-            entries[name] = Node(value, url.place, shown=HIDDEN)
-        entries["url"] = url
+    usable = _split_url(entries, key, problems)
     for name in ("url", "user", "password"):
         node = entries.get(name)
         if node is None or node.blank:
@@ -109,3 +93,25 @@ def fill_source(camera: Node, key: str, env: Mapping[str, str], problems: Proble
                 usable = usable and name != "url"
         entries[name] = node
     return camera.put(("source",), dataclasses.replace(source, value=entries)), usable
+
+
+def _split_url(entries: dict[str, Node], key: str, problems: Problems) -> bool:
+    """Move user and password of the url, if it has any, into entries of their own; whether it can be looked at."""
+    url = entries.get("url")
+    if url is None or not isinstance(url.value, str):
+        return False
+    template, user, password = split_credentials(url.value)
+    url = dataclasses.replace(url, value=template, shown=redact(url.value))
+    usable = not has_broken_credentials(template)
+    if not usable:
+        remedy = "write user and password as keys of their own, or as %2F, %3F, %23 and %40 in the url"
+        problems.add_node(url, f"{key}.url", f"the password holds one of / ? # @; {remedy}")
+    for name, value in (("user", user), ("password", password)):
+        if value is None:
+            continue
+        if name in entries and not entries[name].blank:
+            problem = f"the {name} is stated in the url too (line {url.place.line}); keep one of them"
+            problems.add(entries[name].place, f"{key}.{name}", problem)
+        entries[name] = Node(value, url.place, shown=HIDDEN)
+    entries["url"] = url
+    return usable

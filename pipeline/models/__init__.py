@@ -1,1 +1,1 @@
-"""Owns models as files: which are known, where they lie, how they are fetched and checked. Runs none of them."""
+"""Models as files: which are known, where they lie, how they are fetched, looked into, tried on pictures, quantised."""

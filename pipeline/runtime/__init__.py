@@ -1,1 +1,1 @@
-"""Workers, their supervision, and the loop that drives them."""
+"""The dispatcher with its pure neighbours, the workers around it, their supervision, and the way out to the sinks."""

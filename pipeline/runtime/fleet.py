@@ -18,12 +18,12 @@ import msgspec
 from pipeline.control.changes import Changes
 from pipeline.observe import logs
 from pipeline.observe.subject import about
-from pipeline.outlet import Outlet
 from pipeline.plan import RunPlan
 from pipeline.planning import DESCRIPTORS_PER_WORKER, FIXED_DESCRIPTORS, frame_slots
 from pipeline.runtime.cameras import decode_worker
 from pipeline.runtime.crew import decoder
 from pipeline.runtime.dispatch import Dispatcher
+from pipeline.runtime.outlet import Outlet
 from pipeline.runtime.rings import Rings
 from pipeline.runtime.roster import RingFacts, Roster
 from pipeline.runtime.stagger import Stagger

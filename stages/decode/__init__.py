@@ -1,1 +1,1 @@
-"""Sources of frames: files now, cameras later."""
+"""Frames of recordings and live cameras into slots: sources, their clocks and faults, and the stages around them."""

@@ -29,6 +29,8 @@ def explain(error: OSError, path: Path) -> str:
             return f"no permission ({error.strerror}); choose a path that you may write to"
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; free some space"
+        case errno.ENODEV:
+            return "a pipe or device is there now, where a file was; remove it"
         case errno.EFBIG:
             return "the file is as large as the system allows; let it rotate by size"
         case _:

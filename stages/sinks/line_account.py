@@ -16,12 +16,13 @@ from stages.sinks.line_file import LineFile
 class LineAccount:
     """``file``: while it is open. ``begun``: by this run, so that it is gone on with. ``handed``: lines to be written.
 
-    ``lost``: lines that are surely in no file; it never falls.
+    ``lost``: lines that are surely in no file; it never falls. ``was_file``: neither pipe nor device, when it was open.
     """
 
     def __init__(self, *, begun: bool = False) -> None:
         self.file: LineFile | None = None
         self.begun = begun
+        self.was_file = False
         self.handed = 0
         self.lost = 0
         self.again = Again()
@@ -50,6 +51,7 @@ class LineAccount:
                 self.file.flush()
             self._shut_lines += self.file.written
             self.begun = True
+            self.was_file = self.was_file or self.file.folder is not None
             self.file.abandon()
             self.file = None
         self.lost = self.missing

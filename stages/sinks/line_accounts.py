@@ -89,7 +89,8 @@ class LineAccounts:
         path = self._path_of(key)
         self._folders.create(path)
         kept = key in self._live if self.per_camera else self._append_shared
-        file = LineFile(path, rotate_bytes=self._rotate_bytes, append=self._append or account.begun or kept)
+        goes_on = self._append or account.begun or kept
+        file = LineFile(path, rotate_bytes=self._rotate_bytes, append=goes_on, only_files=account.was_file)
         file.open()
         account.file = file
         return file

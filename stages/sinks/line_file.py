@@ -15,6 +15,9 @@ from stages.sinks.file_refusal import explain, lock, try_to_write
 from stages.sinks.sink import Occupied
 
 BUFFER_BYTES = 64 * 1024
+# O_NONBLOCK: a pipe without reader, or a full one, must not stop the run. It means nothing for files.
+_THERE = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+_FRESH = _THERE | os.O_CREAT
 
 
 class LineFile:
@@ -26,11 +29,15 @@ class LineFile:
     the next line would make larger than that, is renamed: ``out.jsonl`` to ``out.1.jsonl``, the next one to
     ``out.2.jsonl`` and so on, so the numbers count up with time.
 
-    Pipes and devices can be written too (``/dev/stdout``); they are not rotated.
+    Pipes and devices can be written too (``/dev/stdout``), unless ``only_files``; they are not rotated. What was a file
+    goes on in files alone.
     """
 
-    def __init__(self, path: Path, *, rotate_bytes: int | None = None, append: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, rotate_bytes: int | None = None, append: bool = False, only_files: bool = False
+    ) -> None:
         self.path = path
+        self._only_files = only_files
         self._rotate_bytes = rotate_bytes
         self._append = append
         self._fd = -1
@@ -68,19 +75,19 @@ class LineFile:
             raise self._bad_name() from None
 
     def _open(self) -> None:
-        # O_NONBLOCK: a pipe without reader, or a full one, must not stop the run here. It means nothing for files.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         self._begun = self._created = False
         self.written = 0
         try:
-            self._fd = os.open(self.path, flags)
+            self._fd = os.open(self.path, _THERE)
         except FileNotFoundError:
-            self._fd = os.open(self.path, flags | os.O_CREAT, 0o666)
+            self._fd = os.open(self.path, _FRESH, 0o666)
             self._created = True
         self._regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
         if self._regular:
             self.path = self.path.resolve()  # a symbolic link stays one, what it names is rotated
             lock(self._fd)
+        elif self._only_files:
+            raise _no_file()
 
     def begin(self) -> None:
         """Make room for the first line. Raises StageDead."""
@@ -162,9 +169,12 @@ class LineFile:
         self.flush()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fresh = os.open(self.path, _FRESH, 0o666)
             os.close(self._fd)
-            self._fd, self._size = fresh, os.fstat(fresh).st_size
+            self._fd, now = fresh, os.fstat(fresh)
+            if not stat.S_ISREG(now.st_mode):
+                raise _no_file()
+            self._size = now.st_size
             lock(self._fd)
         except OSError as error:
             self.abandon()
@@ -228,7 +238,7 @@ class LineFile:
     def _rotate(self) -> None:
         self._number += 1
         self.path.rename(self._numbered(self._number))
-        fresh = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fresh = os.open(self.path, _FRESH | os.O_EXCL, 0o666)
         os.close(self._fd)
         self._fd, self._size = fresh, 0
         lock(self._fd)
@@ -255,3 +265,7 @@ class LineFile:
         if end < self._size:
             os.ftruncate(self._fd, end)
             self._size = end
+
+
+def _no_file() -> OSError:
+    return OSError(errno.ENODEV, os.strerror(errno.ENODEV))

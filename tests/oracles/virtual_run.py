@@ -10,7 +10,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from made.specs import model_spec
 
@@ -40,16 +39,9 @@ WAKE_LATE_NS = 100 * US  # the engine wakes up so much later than it wanted
 
 def model_named(name: str) -> ModelSpec:
     return model_spec(
-        name=name,
-        path=str(Path("/nowhere")),
-        width=8,
-        height=8,
-        pad_value=0,
-        placement="stretch",
-        labels=("a", "b"),
-        outputs=(TensorSpec("o", (4, 6), "float32"),),
-        iou=0.5,
-    )
+        name=name, width=8, height=8, placement="stretch", pad_value=0, labels=("a", "b"),
+        outputs=(TensorSpec("o", (4, 6), "float32"),), iou=0.5,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

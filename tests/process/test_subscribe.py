@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made import messages
 
 from pipeline.commands import subscribe
 from stages.messages import DetectedObject, Detections, Heartbeat, LedgerEntry, Status
@@ -43,18 +44,7 @@ def detections(seq: int, *labels: str, camera: str = "gate-1") -> Detections:
         DetectedObject(box=[1.0, 2.0, 3.0, 4.0], score=0.914, class_id=number, label=label)
         for number, label in enumerate(labels)
     ]
-    return Detections(
-        camera=camera,
-        epoch=0,
-        seq=seq,
-        pts_ns=seq * 100_000_000,
-        captured_ns=0,
-        clock="file",
-        width=8,
-        height=6,
-        model="m",
-        objects=objects,
-    )
+    return messages.detections(seq, camera, pts_ns=seq * 100_000_000, objects=objects)
 
 
 def status(state: Any, camera: str = "gate-1", **values: Any) -> Status:

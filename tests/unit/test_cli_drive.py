@@ -23,6 +23,7 @@ from pipeline.commands.options import Parser, add_engine
 from pipeline.observe.snapshot import EngineSnapshot
 from pipeline.plan import RunPlan
 from pipeline.report import CameraReport, RunReport
+from pipeline.signals import STOP_SIGNALS
 from stages.camera import CameraSpec
 from stages.errors import CampipeError, DeviceFailed, UserError
 from stages.messages import Heartbeat, LedgerEntry, Status
@@ -256,7 +257,7 @@ def test_a_stop_ends_the_wait_for_subscribers(acting: Acting) -> None:
 
 
 def test_signals_are_asked_for_once_each_and_put_back(acting: Acting) -> None:
-    before = [signal.getsignal(number) for number in drive.STOP_SIGNALS]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     stops: list[str] = []
 
     def act(running: FakeEngine) -> RunReport:
@@ -268,11 +269,11 @@ def test_signals_are_asked_for_once_each_and_put_back(acting: Acting) -> None:
     acting(act)
     drive.run_engine(PLAN, view="none")
     assert stops == ["SIGINT", "SIGTERM"]
-    assert [signal.getsignal(number) for number in drive.STOP_SIGNALS] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 def test_signals_are_put_back_after_a_failure(acting: Acting) -> None:
-    before = [signal.getsignal(number) for number in drive.STOP_SIGNALS]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
 
     def act(_engine: FakeEngine) -> RunReport:
         raise ZeroDivisionError
@@ -280,13 +281,13 @@ def test_signals_are_put_back_after_a_failure(acting: Acting) -> None:
     acting(act)
     with pytest.raises(ZeroDivisionError):
         drive.run_engine(PLAN, view="none")
-    assert [signal.getsignal(number) for number in drive.STOP_SIGNALS] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 def test_a_second_signal_while_the_report_is_written_does_not_lose_it(
     acting: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = [signal.getsignal(number) for number in drive.STOP_SIGNALS]
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
     shown: list[RunReport] = []
 
     def show(report: RunReport) -> None:
@@ -297,12 +298,12 @@ def test_a_second_signal_while_the_report_is_written_does_not_lose_it(
     monkeypatch.setattr(drive, "show", show)
     drive.run_to_end(arguments(), lambda: PLAN)
     assert len(shown) == 1
-    assert [signal.getsignal(number) for number in drive.STOP_SIGNALS] == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
 DEAF = """
 import os, time
-from pipeline.commands.drive import stop_on_signals
+from pipeline.signals import stop_on_signals
 
 class Deaf:
     def request_stop(self, reason):

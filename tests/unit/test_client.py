@@ -15,6 +15,7 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made import messages
 from searching import examples
 
 from pipeline.client import Subscriber
@@ -86,18 +87,7 @@ def subscribe(publisher: Publisher) -> Iterator[Callable[..., Subscriber]]:
 
 
 def detections(seq: int, camera: str = "a", epoch: int = 0) -> Detections:
-    return Detections(
-        camera=camera,
-        epoch=epoch,
-        seq=seq,
-        pts_ns=seq,
-        captured_ns=0,
-        clock="file",
-        width=8,
-        height=6,
-        model="m",
-        objects=[],
-    )
+    return messages.detections(seq, camera, epoch=epoch, pts_ns=seq)
 
 
 def status(state: Any, camera: str = "a", epoch: int = 0, first: int | None = None, last: int | None = None) -> Status:

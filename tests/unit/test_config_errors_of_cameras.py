@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
+from made.sites import GOOD_CAMERA, Refusal
 
-from pipeline.config import load_site
 from pipeline.config.problems import redact
-from stages.errors import UserError
-
-Refusal = Callable[..., list[str]]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in, with a clip, a folder and an empty clip."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "clip.mp4").write_bytes(b"some bytes")
-    (tmp_path / "empty.mp4").write_bytes(b"")
-    (tmp_path / "folder").mkdir()
-    return tmp_path
-
-
-@pytest.fixture
-def refusal(here: Path) -> Refusal:
-    """Writes files, loads site.yaml and gives the lines of the refusal."""
-
-    def refuse(files: dict[str, str | bytes], *overrides: str, env: dict[str, str] | None = None) -> list[str]:
-        for name, content in files.items():
-            path = here / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(UserError) as caught:
-            load_site("site.yaml", overrides, env=env or {})
-        for line in caught.value.problems:
-            assert line.isprintable()
-            assert "; " in line or line.startswith("… and"), f"no remedy: {line}"
-        return list(caught.value.problems)
-
-    return refuse
-
-
-GOOD_CAMERA = "source: ../clip.mp4\n"
 
 CAMERA_ERRORS: Sequence[tuple[str, str]] = [
     # unknown keys

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made.specs import model_spec
 from media.odd.making import encode, scene
 from media.odd.odd_inputs import OddInputs
 from searching import examples
@@ -29,11 +30,9 @@ SECOND = 1000 * MS
 
 
 def model(width=96, height=96, placement="center", channels="rgb") -> ModelSpec:
-    return ModelSpec(
-        name="m", path="/m.onnx", sha256="", width=width, height=height, channels=channels, input_layout="nchw",
-        input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement=placement, layout="yolov8",
-        labels=(), outputs=(), fixed_batch=None, confidence=0.4, iou=0.45,
-    )  # fmt: skip
+    return model_spec(
+        width=width, height=height, placement=placement, channels=channels, layout="yolov8", labels=(), outputs=()
+    )
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import dataclasses
 
 import av
 import pytest
+from made.specs import model_spec
 from media.odd.making import encode, scene
 from media.odd.odd_inputs import OddInputs
 
@@ -14,14 +15,9 @@ from stages.camera import CameraSpec
 from stages.decode.stage import Decode
 from stages.frames import HeapRing
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
-from stages.model import ModelSpec
 
 MS = 1_000_000
-MODEL = ModelSpec(
-    name="m", path="/m.onnx", sha256="", width=32, height=32, channels="rgb", input_layout="nchw",
-    input_dtype="float32", mean=(0, 0, 0), std=(1, 1, 1), pad_value=114, placement="center", layout="yolov8",
-    labels=(), outputs=(), fixed_batch=None, confidence=0.4, iou=0.45,
-)  # fmt: skip
+MODEL = model_spec(width=32, height=32, layout="yolov8", labels=(), outputs=())
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from made.specs import model_spec
 
 from pipeline.control.changes import Changes
 from pipeline.observe.live import LinesView
-from pipeline.outlet import Outlet
 from pipeline.plan import BatchPlan, DevicePlan, Limits, PublishPlan, RunPlan
 from pipeline.runtime import cameras as cameras_module
 from pipeline.runtime import fleet as fleet_module
@@ -23,6 +22,7 @@ from pipeline.runtime.dispatch import Dispatcher
 from pipeline.runtime.fleet import Fleet
 from pipeline.runtime.gauge import Gauge
 from pipeline.runtime.link_log import LinkLog
+from pipeline.runtime.outlet import Outlet
 from pipeline.runtime.rings import Rings
 from pipeline.runtime.supervisor import Supervisor
 from pipeline.runtime.worker_process import WorkerProcess

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 import zmq
+from made import messages
 
-from pipeline.outlet import LIVE_PATIENCE_NS, Outlet
 from pipeline.runtime.camera_line import CameraLine
 from pipeline.runtime.outbound import Outbound, Outgoing
+from pipeline.runtime.outlet import LIVE_PATIENCE_NS, Outlet
 from stages.camera import CameraSpec
 from stages.errors import StageDead
 from stages.messages import Detections, ExternalMessage, Heartbeat, Status
@@ -30,10 +31,7 @@ def line(name: str, *, live: bool) -> CameraLine:
 
 
 def detections(camera: str, seq: int, epoch: int = 0) -> Detections:
-    return Detections(
-        camera=camera, epoch=epoch, seq=seq, pts_ns=0, captured_ns=0, clock="file", width=1, height=1, model="m",
-        objects=[],
-    )  # fmt: skip
+    return messages.detections(seq, camera, epoch=epoch, pts_ns=0)
 
 
 class Dispatcher:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from made import messages
 
 from stages.errors import StageDead, UserError
 from stages.messages import Detections, Heartbeat, Status, Trace
@@ -27,19 +28,7 @@ from stages.sinks.sink import Occupied
 
 
 def detections(seq: int, camera: str = "a", trace: Trace | None = None, label: str = "m") -> Detections:
-    return Detections(
-        camera=camera,
-        epoch=0,
-        seq=seq,
-        pts_ns=seq * 40_000_000,
-        captured_ns=0,
-        clock="file",
-        width=8,
-        height=6,
-        model=label,
-        objects=[],
-        trace=trace,
-    )
+    return messages.detections(seq, camera, model=label, trace=trace)
 
 
 def status(state: Any, camera: str = "a") -> Status:
@@ -730,6 +719,41 @@ def test_of_live_cameras_a_file_that_cannot_be_written_costs_the_others_no_line(
     assert "610 lines are missing in it: " in said
     for camera in ("bad", "worse"):
         assert f"{camera}.jsonl: that is a folder" in said
+
+
+@pytest.mark.parametrize("instead", ["pipe", "pipe with a reader that takes nothing", "device"])
+def test_a_pipe_or_device_in_the_place_of_the_file_neither_holds_up_cameras_nor_ends_the_file(
+    tmp_path: Path, instead: str
+) -> None:
+    now_ns = 0
+    path = tmp_path / "a.jsonl"
+    sink = JsonlSink(str(path), cameras=("a",), clock_ns=lambda: now_ns, live=("a",))
+    sink.open()
+    assert sink.take(detections(0))
+    sink.service()
+    path.rename(tmp_path / "a.jsonl.1")
+    if instead == "device":
+        path.symlink_to("/dev/full")
+    else:
+        os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if "reader" in instead else -1
+    for seq in range(1, 2000):  # more than a pipe holds
+        now_ns += 100_000_000
+        assert sink.take(detections(seq)), "a live camera waits for nobody"
+        sink.service()
+    assert sink.trouble.endswith("; remove it") or "nobody reads this pipe" in sink.trouble
+    path.unlink()
+    now_ns += 31_000_000_000
+    sink.service()
+    assert sink.take(detections(2000))
+    sink.service()
+    assert [each["seq"] for each in lines(path)] == [2000]
+    before = len(lines(tmp_path / "a.jsonl.1"))  # until it was looked at
+    assert (sink.trouble, sink.missed) == ("", 2000 - before)
+    assert before < 20
+    sink.close(soon())
+    if reader >= 0:
+        os.close(reader)
 
 
 def test_what_a_camera_that_left_could_not_hand_to_a_slow_pipe_is_told_at_the_end(tmp_path: Path, make: Any) -> None:

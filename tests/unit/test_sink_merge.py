@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import messages
 
 from stages.errors import StageDead
 from stages.messages import Detections, Status
@@ -22,18 +23,7 @@ CAMERAS = ["c", "a", "b"]
 
 
 def detections(camera: str, epoch: int, seq: int, pts_ns: int) -> Detections:
-    return Detections(
-        camera=camera,
-        epoch=epoch,
-        seq=seq,
-        pts_ns=pts_ns,
-        captured_ns=0,
-        clock="file",
-        width=1,
-        height=1,
-        model="m",
-        objects=[],
-    )
+    return messages.detections(seq, camera, epoch=epoch, pts_ns=pts_ns)
 
 
 def ended(camera: str, epoch: int) -> Status:

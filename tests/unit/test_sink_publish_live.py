@@ -12,6 +12,7 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
+from made import messages
 from made.plans import run_plan
 
 from pipeline import sinks
@@ -32,10 +33,8 @@ def plan(*, live: bool, bind: str = "tcp://127.0.0.1:0") -> RunPlan:
 
 
 def detections(seq: int, camera: str = "gate", model: str = "m") -> Detections:
-    return Detections(
-        camera=camera, epoch=0, seq=seq, pts_ns=0, captured_ns=time.monotonic_ns(), clock="arrival", width=8, height=6,
-        model=model, objects=[],
-    )  # fmt: skip
+    captured_ns = time.monotonic_ns()
+    return messages.detections(seq, camera, pts_ns=0, captured_ns=captured_ns, clock="arrival", model=model)
 
 
 @pytest.fixture
