@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.config.camera import CameraConfig, SourceConfig
 from pipeline.config.model import ModelConfig
 from pipeline.config.problems import Problems
-from pipeline.config.site import ControlConfig, JsonlConfig, LimitsConfig, PublishConfig, Site
+from pipeline.config.site import ControlConfig, JsonlConfig, PublishConfig, Site
 from pipeline.config.sources import is_camera
 from pipeline.plan import JsonlPlan, Limits, PublishPlan
 from pipeline.yaml import Place
@@ -22,6 +22,8 @@ from stages.errors import UserError
 from stages.model import HeadOptions, ModelSpec, OmSpec, TensorSpec
 
 MB = 1 << 20
+START_MS = 30_000
+START_MS_OF_CARDS = 180_000  # as long as `campipe check` gives one (DEVICE_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def resolve(site: Site) -> Resolved:
         nms_workers=_count(site.nms.workers),
         publish=_publish(site.publish) if site.publish is not None else None,
         jsonl=tuple(_jsonl(sink.jsonl) for sink in site.sinks),
-        limits=_limits(site.limits),
+        limits=_limits(site),
         observe=site.observe.listen,
         control=_control(site.control) if site.control is not None else None,
     )
@@ -245,11 +247,14 @@ def _jsonl(jsonl: JsonlConfig) -> JsonlPlan:
     return JsonlPlan(path=jsonl.path, rotate_bytes=rotate_bytes, merged=jsonl.merged, status=jsonl.status)
 
 
-def _limits(limits: LimitsConfig) -> Limits:
-    shared_memory_mb = _count(limits.shared_memory_mb)
+def _limits(site: Site) -> Limits:
+    limits = site.limits
+    shared_memory_mb, start_ms = _count(limits.shared_memory_mb), _count(limits.start_ms)
+    if start_ms is None:
+        start_ms = START_MS_OF_CARDS if any(each.device.startswith("ascend:") for each in site.devices) else START_MS
     return Limits(
         shared_memory_bytes=shared_memory_mb * MB if shared_memory_mb is not None else None,
-        start_ms=limits.start_ms,
+        start_ms=start_ms,
         stop_ms=limits.stop_ms,
         hang_ms=limits.hang_ms,
         restarts=limits.restarts,

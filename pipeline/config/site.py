@@ -209,8 +209,10 @@ class LimitsConfig(Section):
     shared_memory_mb: Annotated[int | Auto, auto_or(1, 1_048_576)] = Field(
         default="auto", description="Shared memory for frames and raw outputs. auto: what the machine has free."
     )
-    start_ms: int = Field(
-        default=30_000, ge=100, le=3_600_000, description="How long a worker may take to become ready."
+    start_ms: Annotated[int | Auto, auto_or(100, 3_600_000)] = Field(
+        default="auto",
+        description="How long a worker may take to become ready. auto: 30 s; 180 s where a device is a card "
+        "(ascend:N), whose first use in a process and whose models take their time.",
     )
     stop_ms: int = Field(
         default=10_000, ge=100, le=3_600_000, description="How long stopping may take before it is forced."

@@ -136,3 +136,13 @@ def test_batches_of_one_have_a_lane_more_for_what_is_copied_beside_what_is_compu
     assert device_plan.lanes == lanes
     assert plan.output_slots == {"m": under_way + plan.nms_workers + 1}
     assert plan.frame_slots == {"a": under_way * plan.batch["m"].max_batch + 2}
+
+
+@pytest.mark.parametrize(
+    ("device", "limits", "start_ms"),
+    [("cpu", "", 30_000), ("ascend-sim:0", "", 30_000), ("ascend:0", "", 180_000), ("ascend:0", "20000", 20_000)],
+)
+def test_a_card_may_take_longer_to_start(here: Path, device: str, limits: str, start_ms: int) -> None:
+    """Its first use in a process ships operators, and models are loaded and warmed up: often more than 30 s."""
+    more = f"limits: {{start_ms: {limits}}}\n" if limits else ""
+    assert resolve(site_of(here, "{file: m.om, batch: 4}", device, more)).limits.start_ms == start_ms

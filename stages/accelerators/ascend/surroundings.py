@@ -17,7 +17,7 @@ from stages.accelerators.ascend.importing import HOMES, INSTALLED
 
 MANAGING: Final = ("davinci_manager", "devmm_svm", "hisi_hdc")  # beside davinci0, davinci1, …
 GROUP: Final = "HwHiAiUser"
-_CARD: Final = re.compile(r"davinci\d+")
+_CARD: Final = re.compile(r"v?davinci\d+")  # v: a part of a chip
 _VERSION: Final = re.compile(r"^Version=(.+)$", re.MULTILINE)
 
 MayUse = Callable[[Path], bool]
