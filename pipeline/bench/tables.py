@@ -182,7 +182,7 @@ def _faults(found: Density) -> str:
         row("slowest stream, frames/s", lambda each: min(each.rates.values()), 2),
         ("dropped, all runs", _causes(whole.dropped), _causes(faulty.dropped)),
     ]
-    return grid((f"{faulty.streams} healthy streams", "alone", "beside a dead and a flapping camera"), rows)
+    return grid((plural(faulty.streams, "healthy stream"), "alone", "beside a dead and a flapping camera"), rows)
 
 
 def _causes(dropped: dict[str, int]) -> str:

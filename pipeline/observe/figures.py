@@ -9,6 +9,7 @@ from typing import Final
 from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot
 
 LONGEST_ETA_S: Final = 100 * 86_400  # a pace that promises more is no pace
+FEWEST_FOR_ETA: Final = 10  # frames; the pace of fewer is that of the start
 
 
 def rate(per_second: float) -> str:
@@ -79,6 +80,8 @@ def share_done(camera: CameraSnapshot) -> float | None:
 def eta_s(camera: CameraSnapshot) -> float | None:
     """Seconds until the recording is decoded, at the pace of now; None when that can't be told."""
     if share_done(camera) is None or camera.fps_in <= 0 or camera.frames_expected is None:
+        return None
+    if camera.decoded < FEWEST_FOR_ETA:
         return None
     left_s = max(0, camera.frames_expected - camera.decoded) / camera.fps_in
     return left_s if left_s < LONGEST_ETA_S else None

@@ -144,6 +144,7 @@ class PublishSink:
             self._context = None
             raise
         self._socket = socket
+        LOG.info("publishing at %s", self.address)
         self._marks = Marks(self._hwm)
         self._connections_short = False
         self._last = LastStatus()

@@ -195,7 +195,7 @@ def test_edited_files_take_effect_and_bad_ones_change_nothing(site: LiveSite, ca
     assert ("reconnecting", "reloaded") not in site.statuses("one")
 
     site.camera("one", "confidence: 7\n")
-    site.until(lambda: "confidence" in caplog.text, "the refusal")
+    site.until(lambda: "confidence: 7" in caplog.text, "the refusal")
     status = site.ask("status").status
     assert status is not None
     assert any("confidence" in problem for problem in status["problems"])
@@ -392,7 +392,7 @@ def test_a_model_that_is_not_loaded_is_refused_with_the_remedy_one_that_is_kept_
     site.camera("two", "confidence: 1.0\n")
     answer = site.ask("reload")
     if ready:
-        assert answer.text == ["changed two (confidence); restarted one (source)"]
+        assert answer.text == ["changed two (confidence); restarted one (model)"]
         site.until(lambda: any(m.model == "other" for m in site.frames("one")), "the other model")
         assert {m.model for m in site.frames("two")} == {"coco-ssd"}
         last = site.frames("one")[-1]

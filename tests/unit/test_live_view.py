@@ -25,7 +25,7 @@ from rich.console import Console
 from searching import examples
 
 from pipeline.observe import figures, live
-from pipeline.observe.live import LinesView, LiveTable, is_terminal, make_view
+from pipeline.observe.live import LinesView, LiveTable, camera_line, is_terminal, make_view
 from pipeline.observe.snapshot import CameraSnapshot, EngineSnapshot, WorkerSnapshot
 from pipeline.observe.table import bar, render
 
@@ -413,6 +413,11 @@ with make_view() as view:
 undo()
 print("end")
 """
+
+
+def test_the_pace_of_a_start_promises_nothing() -> None:
+    assert "left" not in camera_line(camera(decoded=1, fps_in=0.4))
+    assert "left" in camera_line(camera(decoded=10, fps_in=0.4))
 
 
 @pytest.mark.parametrize("leave", [False, True])

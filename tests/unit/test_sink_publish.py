@@ -158,8 +158,10 @@ def test_trace_goes_out_only_when_asked_for(make: Any, reader: Any) -> None:
         assert (plain.read()["trace"] is not None) is wanted
 
 
-def test_port_zero_gives_the_real_port_and_the_name_shows_it(make: Any) -> None:
+def test_port_zero_gives_the_real_port_and_name_and_log_show_it(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "campipe.publish")
     sink = make("tcp://127.0.0.1:0")
+    assert f"publishing at {sink.address}" in caplog.messages
     assert sink.address.startswith("tcp://127.0.0.1:")
     assert not sink.address.endswith(":0")
     assert sink.name == f"publish {sink.address}"
