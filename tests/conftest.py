@@ -39,6 +39,11 @@ def shared_dir() -> Path:
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; otherwise the order of pytest-randomly, which has shuffled them by now."""
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, Any, Any]:
     """A test that plays a full disk by limiting the size of files must not limit the report of pytest itself."""

@@ -29,6 +29,8 @@ from stages.decode.probe import probe
 from stages.errors import SourceRefused
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
 
+pytestmark = pytest.mark.early
+
 MS = 1_000_000
 UNHURRIED = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1500, stall_ms=2500)
 NOISE = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1000, stall_ms=4000)
