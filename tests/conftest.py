@@ -40,8 +40,9 @@ def shared_dir() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; otherwise the order of pytest-randomly, which has shuffled them by now."""
-    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    """Files with long tests first; otherwise the order of pytest-randomly, which has shuffled them by now."""
+    long_ones = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("early", "slow"))}
+    items.sort(key=lambda item: item.path not in long_ones)
 
 
 @pytest.hookimpl(wrapper=True)
