@@ -39,6 +39,12 @@ def shared_dir() -> Path:
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests first; otherwise the order of pytest-randomly, which has shuffled them by now."""
+    long_ones = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("early", "slow"))}
+    items.sort(key=lambda item: item.path not in long_ones)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, Any, Any]:
     """A test that plays a full disk by limiting the size of files must not limit the report of pytest itself."""

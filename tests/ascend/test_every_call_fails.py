@@ -121,6 +121,7 @@ def ordinal(number: int) -> str:
     return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(number, 'th')}"
 
 
+@pytest.mark.early
 @pytest.mark.parametrize("code", [OTHER, LOST])
 @pytest.mark.parametrize("base", ["", REBUILD], ids=["straight", "rebuilt"])
 def test_a_call_returns_an_error(tmp_path: Path, code: int, base: str, caplog: pytest.LogCaptureFixture) -> None:

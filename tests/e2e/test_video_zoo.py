@@ -122,6 +122,7 @@ def test_what_is_no_recording_is_refused_in_one_sentence(zoo: Zoo, specimen: Spe
 SAMPLE = ("rotated90.mp4", "vfr.mp4", "hevc_10bit.mp4", "res_change.h264", "odd_321x241_vp9.webm", "ffv1_1x1.mkv")
 
 
+@pytest.mark.early
 def test_the_command_plays_a_sample_of_them(campipe, zoo: Zoo, tmp_path: Path) -> None:
     """With real processes, shared memory and the default model."""
     paths = [zoo.path(s) for s in WHOLE if s.name in SAMPLE]

@@ -29,7 +29,7 @@ ABSENT, BRIEF = 3, 5
 SETTLE_S = 30.0
 WARM_UP = {"absent": 300, "brief": 100}
 POINTS = 6  # at which memory is looked at during a flood
-BETWEEN_S = 0.05  # of the samples of each, the least of which counts
+SAMPLES: dict[str, Any] = {"samples": 3, "every_s": 0.1}  # of memory while all goes on; the least counts
 QUICK = {"first_ms": 10, "longest_ms": 10}
 REFUSED = {"first_ms": 30, "longest_ms": 30}  # at 10 ms they try, and take CPU, far more often than is waited for
 
@@ -141,8 +141,7 @@ def yaml_of(entry: dict[str, Any]) -> str:
 
 def tries(run: LiveRun, kind: str) -> int:
     """How often cameras of a kind were connected or tried to be."""
-    names = [name for name in list(run.told) if name.startswith(kind)]
-    return sum(told.status.state == "connecting" for name in names for told in run.told_of(name))
+    return sum(count for name, count in list(run.tries.items()) if name.startswith(kind))
 
 
 def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: float) -> list[Flood]:
@@ -162,7 +161,7 @@ def opens_and_reconnects(run: LiveRun, failed: int, reconnects: int, warm_up: fl
             wanted = first[kind] + count * point // (POINTS - 1)
             run.wait(f"{count} tries", lambda kind=kind, wanted=wanted: tries(run, kind) >= wanted, 1200)  # type: ignore[misc]
         done = {kind: tries(run, kind) - first[kind] for kind in counts}
-        along.append((done, (after := run.footprint(every_s=BETWEEN_S)).memory_bytes))
+        along.append((done, (after := run.footprint(**SAMPLES)).memory_bytes))
     seconds, least = time.monotonic() - began_s, holdings(run, min)
     return [
         Flood(
@@ -261,7 +260,7 @@ def _repeated(
             while done < count * point // (POINTS - 1):
                 act(min(step, count - done))
                 done += min(step, count - done)
-            along.append((done, run.footprint(every_s=BETWEEN_S).memory_bytes))
+            along.append((done, run.footprint().memory_bytes))
         seconds = time.monotonic() - began_s
     finally:
         end()

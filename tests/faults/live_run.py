@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,7 @@ class LiveRun:
         self.frames: dict[str, list[Seen]] = {}
         self.told: dict[str, list[Told]] = {}
         self.heartbeats = 0
+        self.tries: Counter[str] = Counter()  # by camera: how often it was connected, or was tried to be
         self.leaks: list[str] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -273,6 +275,7 @@ class LiveRun:
             return
         if isinstance(message, Status):
             self.leaks += [f"status of {message.camera}" for _ in found_in(parts[-1])]
+            self.tries[message.camera] += message.state == "connecting"
             with self._lock:
                 self.told.setdefault(message.camera, []).append(Told(now_s, message))
             return

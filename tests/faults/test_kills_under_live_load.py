@@ -9,7 +9,7 @@ import pytest
 from faults.kills import CAMERAS, HANG_MS, KINDS, WAYS, kill_tree, live_site, strike
 from faults.trial import disorder
 
-pytestmark = pytest.mark.xdist_group("kills")  # long ones: pytest-xdist begins with groups
+pytestmark = pytest.mark.early
 
 TIMES = 2
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from faults.floods import Flood, additions, calm, opens_and_reconnects, subscribers, unlucky_site
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("floods")]  # the first test waits for the whole run
+pytestmark = [pytest.mark.timeout(400), pytest.mark.early]  # the first test waits for the whole run
 
 COUNTS = {"failed opens": 400, "reconnects": 80, "camera adds and removes": 5, "subscriber connects": 800}
 

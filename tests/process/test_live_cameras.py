@@ -29,6 +29,8 @@ from stages.decode.probe import probe
 from stages.errors import SourceRefused
 from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
 
+pytestmark = pytest.mark.early
+
 MS = 1_000_000
 UNHURRIED = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1500, stall_ms=2500)
 NOISE = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1000, stall_ms=4000)
@@ -157,6 +159,15 @@ WRONG = (
 )
 
 
+def asked(camera: tuple[str, str]) -> str:
+    """What a check says. Noise now and then looks like a picture, and the camera is taken: then it is asked again."""
+    url, words = camera
+    for _ in range(5 if "corrupt" in words else 1):
+        with contextlib.suppress(pytest.fail.Exception):
+            return cause(url, link=UNHURRIED)
+    return "a picture"
+
+
 def test_what_is_wrong_from_the_start_has_its_own_word() -> None:
     """All at the same time, each camera on a path of its own: nearly all of it is waiting."""
     paths = {f"camera-{number}": make_stream() for number in range(len(WRONG))}
@@ -178,11 +189,9 @@ def test_what_is_wrong_from_the_start_has_its_own_word() -> None:
             server.mishap(path, **mishap)
             tried.append((server.url(path), words))
         pool = stack.enter_context(futures.ThreadPoolExecutor(len(tried)))
-        found = pool.map(lambda url: cause(url, link=UNHURRIED), [url for url, _ in tried])
-        wrong = [
-            (url, word, words) for (url, words), word in zip(tried, found, strict=True) if word not in words.split()
-        ]
-    assert not wrong
+        found = pool.map(asked, tried)
+        wrong = [each for each, word in zip(tried, found, strict=True) if word not in each[1].split()]
+        assert not wrong
 
 
 def test_a_camera_that_is_absent_at_first_is_found_soon() -> None:
@@ -235,21 +244,31 @@ def test_noise_instead_of_pictures_is_a_fault_of_the_camera() -> None:
 
 
 def test_a_camera_that_answers_and_sends_noise_is_not_told_not_to_answer() -> None:
-    """Whichever deadline finds it, in the stage or in FFmpeg."""
-    with RtspServer() as server:
-        server.mishap("gate", garbage_every=1)
-        with Watch(server.url(), link=NOISE) as it:
+    """Whichever deadline finds it, in the stage or in FFmpeg. Three cameras at the same time."""
+    tried = {
+        "noise": (
+            {"garbage_every": 1},
+            {"no_picture", "corrupt", "no_keyframe"},
+        ),  # it may look like a piece of a picture
+        "mute": ({"silent_on": "PLAY"}, {"no_picture"}),
+        "nothing": ({"silent_on": "DESCRIBE"}, {"timeout"}),
+    }
+
+    def told(path: str) -> tuple[str, str]:
+        with Watch(server.url(path), user="user", password="wr0ng", link=NOISE) as it:
             changed = it.state("reconnecting")
-        assert changed.cause in {"no_picture", "corrupt", "no_keyframe"}  # noise may look like a piece of a picture
-        assert "does not answer" not in changed.detail
-        server.heal("gate")
-        for mishap, word in (({"silent_on": "PLAY"}, "no_picture"), ({"silent_on": "DESCRIBE"}, "timeout")):
-            server.mishap("gate", **mishap)
-            with Watch(server.url(), user="user", password="wr0ng", link=NOISE) as it:
-                changed = it.state("reconnecting")
-            assert changed.cause == word
-            assert "wr0ng" not in changed.detail
-            server.heal("gate")
+        return changed.cause, changed.detail
+
+    with RtspServer({path: make_stream() for path in tried}) as server:
+        for path, (mishap, _) in tried.items():
+            server.mishap(path, **mishap)
+        with futures.ThreadPoolExecutor(len(tried)) as pool:
+            found = dict(zip(tried, pool.map(told, tried), strict=True))
+    for path, (_, causes) in tried.items():
+        cause, detail = found[path]
+        assert cause in causes, found
+        assert "wr0ng" not in detail
+    assert "does not answer" not in found["noise"][1]
 
 
 # --- pictures and time ------------------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ from process.live_watch import PATIENT, Watch, cause, make_certificate
 
 from stages.camera import LinkSpec
 
-pytestmark = pytest.mark.xdist_group("gstreamer")  # one server for all
-
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")  # python3-gi is not in a virtual environment
 USER, PASSWORD = "ca m/ü", "p@ss:w/o?r#d%20 +&=!$'()*,;[]<>\"\\^`{|}~é"
 NEEDED = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"

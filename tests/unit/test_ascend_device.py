@@ -290,7 +290,7 @@ def test_a_device_that_hangs_is_told_in_time_and_what_it_may_use_is_not_released
     started = time.monotonic()
     with pytest.raises(AssertionError, match="507047 EVENT_SYNC_TIMEOUT"):
         run(lanes, spec, pictures(1))
-    assert 0.2 < time.monotonic() - started < 5
+    assert 0.2 < time.monotonic() - started < 30
     with pytest.raises(DeviceFailed):
         lanes.submit(1, spec.name, pictures(1), [np.zeros((1, 1, 6), np.float32)])
     lanes.close()

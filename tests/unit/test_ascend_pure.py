@@ -206,12 +206,12 @@ def test_the_timer_wakes_after_its_time_and_can_be_cleared() -> None:
         assert not poll.poll(0)
         started = time.monotonic()
         timer.arm(20_000_000)
-        assert poll.poll(5000)
+        assert poll.poll(30_000)
         assert time.monotonic() - started >= 0.02
         timer.clear()
         assert not poll.poll(0)
         timer.arm(-5)
-        assert poll.poll(5000)
+        assert poll.poll(30_000)
         timer.arm(60_000_000_000)
         assert not poll.poll(0), "the last call counts"
         timer.clear()

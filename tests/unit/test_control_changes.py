@@ -162,7 +162,7 @@ def test_pushing_to_a_worker_that_does_not_take_never_blocks(tmp_path: Path) -> 
     while push(str(tmp_path / "rings-1"), rings[pushed % 3]):
         pushed += 1
         assert pushed < 100_000
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert pushed > 0
     assert door.take("frames/a+2", 1, 10).name == "frames/a+2"
     assert push(str(tmp_path / "rings-1"), rings[0]), "there is room again"

@@ -17,7 +17,7 @@ def up_to(channel: EngineChannel, last: InternalMessage) -> tuple[list[tuple[str
     """What comes until ``last`` has, and how many messages were none."""
     found: list[tuple[str, InternalMessage]] = []
     refused = 0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while (not found or found[-1][1] != last) and time.monotonic() < deadline:
         try:
             received = channel.receive()

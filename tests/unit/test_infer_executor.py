@@ -338,7 +338,7 @@ def test_nothing_works_before_open_and_after_close(device: ToldDevice) -> None:
 
 def test_flush_waits_on_the_descriptor_of_a_real_device() -> None:
     model = replace(spec(), outputs=spec().outputs[1:])
-    device = open_device("canned:0", 1, {"service_ms": "20", "objects": "2"})
+    device = open_device("canned:0", 1, {"service_ms": "100", "objects": "2"})
     device.open()
     device.load(model, MAX_BATCH)
     ring = HeapRing("frames/gate", 1, model.frame_bytes)
@@ -351,8 +351,8 @@ def test_flush_waits_on_the_descriptor_of_a_real_device() -> None:
     for number in range(LANES):
         assert executor.submit(BatchReady(number, "m", number, [item] * 3)) == []
     before = time.process_time()
-    told = executor.flush(time.monotonic_ns() + 5_000_000_000)
-    assert time.process_time() - before < 0.03
+    told = executor.flush(time.monotonic_ns() + 30_000_000_000)
+    assert time.process_time() - before < 0.15  # of 0.2 s; a collection of garbage may fall into it
     assert [raw.batch_id for raw in told] == [0, 1]
     for raw in told:
         assert raw.submitted_at_ns <= raw.uploaded_at_ns < raw.executed_at_ns <= raw.finished_at_ns

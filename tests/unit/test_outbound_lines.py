@@ -218,7 +218,7 @@ def mixed() -> Iterator[tuple[PublishSink, zmq.Socket[bytes], zmq.Socket[bytes]]
         socket.subscribe(topic)
         socket.connect(sink.address)
         sockets.append(socket)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while sink.subscribers < 2 and time.monotonic() < deadline:
         sink.service()
         time.sleep(0.01)

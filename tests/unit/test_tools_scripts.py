@@ -224,7 +224,7 @@ def halves(marks: str, workers: int = 2, lines: int = 2) -> list[str]:
     others = "".join(f" <--ignore> <{path}>" for path in WORKING)
     return [
         f"{marks} <-n> <{workers}> <--dist> <worksteal>{shared}",
-        f"{marks}{others} <-n> <{lines}> <--dist> <loadgroup>",
+        f"{marks}{others} <-n> <{lines}> <--dist> <loadfile> <--no-loadscope-reorder>",
     ]
 
 

@@ -103,7 +103,7 @@ def test_nothing_comes(router, tmp_path: Path) -> None:
     for ask, least_s in ((lambda: worker.receive(0), 0.0), (lambda: worker.receive(20), 0.015), (worker.wait, 0.02)):
         began = time.monotonic()
         assert ask() is None
-        assert least_s <= time.monotonic() - began < 5
+        assert least_s <= time.monotonic() - began < 30
     worker.close()
 
 
