@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.commands.options import Subparsers, add_settings, named
@@ -16,6 +16,7 @@ from stages.errors import DeviceFailed, SourceRefused, UserError
 
 if TYPE_CHECKING:
     from pipeline.memory_forecast import MemoryForecast
+    from pipeline.models.verify_device import Raw
     from pipeline.plan import DevicePlan, RunPlan
     from pipeline.planning import Needs
     from stages.camera import CameraSpec
@@ -108,6 +109,7 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
     """
     import multiprocessing
 
+    from pipeline.models.verify_device import judge
     from pipeline.runtime.isolated import NoAnswer, call_in_process
     from pipeline.runtime.starting import stop_forkserver
     from stages.decode.probe import probe
@@ -130,9 +132,15 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
     def try_device(device: DevicePlan) -> Opened:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
         try:
-            return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
+            opened = call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
         except NoAnswer as error:
             raise UserError(no_answer(device.device, error.problems[0])) from None
+        lines: list[str] = []
+        for model in plan.models:  # each in a process of its own: a card's has the vendor's libraries
+            if model.name in opened.raw:
+                raw = opened.raw[model.name]
+                lines.append(f"  {call_in_process(spawn, DEVICE_TIMEOUT_S, judge, model, device.device, raw)}")
+        return replace(opened, facts=(*opened.facts, *lines), raw={})
 
     try:
         at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
@@ -164,6 +172,7 @@ class Opened:
     took_s: float  # 0: it could not be opened beside the run of the same site
     facts: tuple[str, ...] = ()  # what the device tells of itself
     own_bytes: int = 0  # memory that it takes in its process, every lane in use
+    raw: Mapping[str, Raw] = field(default_factory=dict)  # of a card, by model: what it gives for drawn pictures
 
 
 A = TypeVar("A")
@@ -171,8 +180,6 @@ A = TypeVar("A")
 
 def hurried(camera: CameraSpec) -> tuple[CameraSpec, float]:
     """``camera`` with deadlines for somebody who waits, and the seconds that trying it can take."""
-    from dataclasses import replace
-
     link = camera.link
     link = replace(
         link,
@@ -223,6 +230,7 @@ def load_models(
     opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
     problems: list[str] = []
     facts: tuple[str, ...] = ()
+    raw: dict[str, Raw] = {}
     try:
         opened.open()
         for model in models:
@@ -236,6 +244,10 @@ def load_models(
                 facts = tuple(opened.facts())
             if before is not None:
                 own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
+            if device.device.startswith("ascend:"):
+                from pipeline.models.verify_device import run_on  # not before: its memory is none of an executor's
+
+                raw = {model.name: run_on(opened, model) for model in models}
     except (NoRoom, Slow, DeviceFailed) as error:
         if isinstance(error, DeviceFailed) and not runs:
             raise
@@ -245,7 +257,7 @@ def load_models(
         opened.close()
     if problems:
         raise UserError.of(problems)
-    return Opened(took_s, facts, own_bytes)
+    return Opened(took_s, facts, own_bytes, raw)
 
 
 def expect(plan: RunPlan, sources: Mapping[str, SourceFacts], opened: Mapping[str, Opened]) -> MemoryForecast:
