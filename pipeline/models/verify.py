@@ -19,15 +19,7 @@ from pipeline.models.inspect_file import Looked, absolute, facts_of
 from pipeline.models.inspect_input import InputGuess, input_of
 from pipeline.models.verify_drawn import draw, targets_of
 from pipeline.models.verify_run import Found, Trial
-from pipeline.models.verify_variants import (
-    PLACEMENTS,
-    SCALINGS,
-    Judge,
-    Verdict,
-    scaling_name,
-    with_other_channels,
-    with_scaling,
-)
+from pipeline.models.verify_variants import Judge, Verdict, other_ways, scaling_name
 from pipeline.models.verify_views import Part, Picture, colour_chart, read_picture, read_pictures, shapes_of, views_of
 from pipeline.runtime.isolated import call_in_process
 from stages.errors import UserError
@@ -194,7 +186,7 @@ def compare(first: ModelSpec, second: ModelSpec, paths: Sequence[str]) -> Compar
     base = against.distance(parts)
     tried = {}
     if base > against.NOTHING:
-        for what, model in _other_ways(second).items():
+        for what, model in other_ways(second).items():
             _progress(what)
             tried[what] = against.distance(parts_with(model))
     found = [
@@ -213,17 +205,6 @@ def _incomparable(first: ModelSpec, second: ModelSpec) -> str:
             "compared for models of the same layout, input size and classes"
         )
     return ""
-
-
-def _other_ways(model: ModelSpec) -> dict[str, ModelSpec]:
-    swapped = with_other_channels(model)
-    ways = {f"channels {swapped.channels}": swapped}
-    if model.input_dtype != "uint8":
-        has = scaling_name(model)
-        ways |= {f"scaling {name}": with_scaling(model, name) for name in SCALINGS if name != has}
-    has_placement = model.placement
-    ways |= {f"placement {p}": dataclasses.replace(model, placement=p) for p in PLACEMENTS if p != has_placement}
-    return ways
 
 
 def _objects(found: Found, model: ModelSpec) -> str:

@@ -115,6 +115,17 @@ def with_other_channels(model: ModelSpec) -> ModelSpec:
     return dataclasses.replace(other, channels="bgr" if model.channels == "rgb" else "rgb")
 
 
+def other_ways(model: ModelSpec) -> dict[str, ModelSpec]:
+    """The model fed otherwise, by what is other: ``channels bgr``, ``scaling 0..1``, ``placement center`` …"""
+    swapped = with_other_channels(model)
+    ways = {f"channels {swapped.channels}": swapped}
+    if model.input_dtype != "uint8":
+        has = scaling_name(model)
+        ways |= {f"scaling {name}": with_scaling(model, name) for name in SCALINGS if name != has}
+    ways |= {f"placement {p}": dataclasses.replace(model, placement=p) for p in PLACEMENTS if p != model.placement}
+    return ways
+
+
 class Judge:
     """Tries the ways and says which does clearly better than what is described."""
 

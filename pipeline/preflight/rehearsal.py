@@ -7,8 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from stages.accelerators.accelerator import Described, Device, LaneSet
 from stages.accelerators.registry import open_device
 from stages.errors import CampipeError, DeviceFailed, UserError
 from stages.model import ModelSpec, output_slot_bytes, output_views
+
+if TYPE_CHECKING:
+    from pipeline.models.verify_device import Raw
 
 LONGEST_S: Final = 60.0  # without the end of any run, before the device is taken for one that hangs
 WHOLE_S: Final = 75.0  # for all runs, each of which may be slow
@@ -39,6 +42,7 @@ class Opened:
     took_s: float  # 0: it could not be opened beside the run of the same site
     facts: tuple[str, ...] = ()  # what the device tells of itself
     own_bytes: int = 0  # memory that it takes in its process, every lane in use
+    raw: Mapping[str, Raw] = field(default_factory=dict)  # of a card, by model: what it gives for drawn pictures
 
 
 class _Progress:
@@ -81,6 +85,7 @@ def load_models(
     opened = open_device(device.device, device.threads, device.options, device.executors, lanes=device.lanes)
     problems: list[str] = []
     facts: tuple[str, ...] = ()
+    raw: dict[str, Raw] = {}
     try:
         opened.open()
         for model in models:
@@ -94,6 +99,10 @@ def load_models(
                 facts = tuple(opened.facts())
             if before is not None:
                 own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
+            if device.device.startswith("ascend:"):
+                from pipeline.models.verify_device import run_on  # not before: its memory is none of an executor's
+
+                raw = {model.name: run_on(opened, model) for model in models}
     except (NoRoom, Slow, DeviceFailed) as error:
         if isinstance(error, DeviceFailed) and not runs:
             raise
@@ -103,7 +112,7 @@ def load_models(
         opened.close()
     if problems:
         raise UserError.of(problems)
-    return Opened(took_s, facts, own_bytes)
+    return Opened(took_s, facts, own_bytes, raw)
 
 
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:

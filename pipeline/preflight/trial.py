@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from pipeline.models.verify_device import judge
 from pipeline.plan import DevicePlan, RunPlan
 from pipeline.preflight.rehearsal import Opened, load_models
 from pipeline.runtime.isolated import NoAnswer, call_in_process
@@ -57,9 +58,15 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
     def try_device(device: DevicePlan) -> Opened:
         batches = {model.name: plan.batch[model.name].max_batch for model in plan.models}
         try:
-            return call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
+            opened = call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
         except NoAnswer as error:
             raise UserError(no_answer(device.device, error.problems[0])) from None
+        lines: list[str] = []
+        for model in plan.models:  # each in a process of its own: a card's has the vendor's libraries
+            if model.name in opened.raw:
+                raw = opened.raw[model.name]
+                lines.append(f"  {call_in_process(spawn, DEVICE_TIMEOUT_S, judge, model, device.device, raw)}")
+        return replace(opened, facts=(*opened.facts, *lines), raw={})
 
     try:
         at_once = CAMERAS_AT_ONCE if any(camera.network for camera in plan.cameras) else AT_ONCE
