@@ -52,6 +52,13 @@ class _Pool(Generic[F]):
     max_wait_ns: int
     rotation: deque[str] = field(default_factory=deque)
     waiting: int = 0
+    live: int = 0  # of those that wait, frames of live cameras
+
+    def count(self, line: _Line[F], change: int) -> None:
+        """So many frames more wait in this line."""
+        self.waiting += change
+        if line.live:
+            self.live += change
 
 
 class Batcher(Generic[F]):
@@ -73,14 +80,17 @@ class Batcher(Generic[F]):
     def change_camera(self, camera: str, *, live: bool, max_age_ns: int) -> None:
         """Other rules for this camera from now on; its waiting frames stay."""
         line = self._lines[camera]
+        pool, waiting = self._pools[line.model], len(line.frames)
+        pool.count(line, -waiting)
         line.live, line.max_age_ns = live, max_age_ns
+        pool.count(line, waiting)
 
     def withdraw(self, camera: str) -> list[F]:
         """Take out the waiting frames of a camera, which the caller accounts for; the camera stays declared."""
         line = self._lines[camera]
         frames = list(line.frames)
         line.frames.clear()
-        self._pools[line.model].waiting -= len(frames)
+        self._pools[line.model].count(line, -len(frames))
         return frames
 
     def remove_camera(self, camera: str) -> list[F]:
@@ -88,7 +98,7 @@ class Batcher(Generic[F]):
         line = self._lines.pop(camera)
         pool = self._pools[line.model]
         pool.rotation.remove(camera)
-        pool.waiting -= len(line.frames)
+        pool.count(line, -len(line.frames))
         return list(line.frames)
 
     def put(self, frame: F) -> list[F]:
@@ -100,7 +110,7 @@ class Batcher(Generic[F]):
             superseded = [old for old in line.frames if not old.alone]
             line.frames = deque(old for old in line.frames if old.alone)
         line.frames.append(frame)
-        pool.waiting += 1 - len(superseded)
+        pool.count(line, 1 - len(superseded))
         return superseded
 
     def put_back(self, frames: Iterable[F]) -> None:
@@ -108,14 +118,12 @@ class Batcher(Generic[F]):
         for frame in reversed(list(frames)):
             line = self._lines[frame.camera]
             line.frames.appendleft(frame)
-            self._pools[line.model].waiting += 1
+            self._pools[line.model].count(line, 1)
 
     def waiting(self, model: str, *, live_only: bool = False) -> int:
         """How many frames wait for this model."""
         pool = self._pools[model]
-        if not live_only:
-            return pool.waiting
-        return sum(len(self._lines[camera].frames) for camera in pool.rotation if self._lines[camera].live)
+        return pool.live if live_only else pool.waiting
 
     def holds(self, camera: str) -> bool:
         """Whether a frame of this camera waits."""
@@ -127,7 +135,7 @@ class Batcher(Generic[F]):
         for line in self._lines.values():
             line.frames.clear()
         for pool in self._pools.values():
-            pool.waiting = 0
+            pool.waiting = pool.live = 0
         return frames
 
     def due_ns(self, model: str, *, more_can_come: bool, live_only: bool = False) -> int | None:
@@ -180,12 +188,14 @@ class Batcher(Generic[F]):
                 break  # it keeps its place at the head of the rotation for the next batch
             else:
                 line.frames.popleft()
+                pool.count(line, -1)
                 batch.append(frame)
                 idle_cameras = 0
             pool.rotation.rotate(-1)
             if frame is not None and frame.alone:
                 break
-        pool.waiting -= len(batch) + len(too_old)
+        pool.waiting -= len(too_old)
+        pool.live -= len(too_old)
         return batch, too_old
 
     @staticmethod

@@ -141,3 +141,45 @@ def test_a_batch_is_shared_as_evenly_as_waiting_frames_allow(waiting: dict[str, 
             if share[camera] > share[other] + 1:
                 assert share[other] == others_count, (share, waiting)
         assert share[camera] <= count
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "take", "back", "change", "withdraw"])), max_size=60
+    )
+)
+def test_what_waits_is_counted_whatever_happens_to_it(events: list[tuple[str, str]]) -> None:
+    b = batcher(3, cameras="abcd")
+    live = dict.fromkeys("abcd", False)
+    waiting: dict[str, list[int]] = {name: [] for name in live}
+    taken: list[Item] = []
+    for number, (camera, what) in enumerate(events):
+        match what:
+            case "put":
+                b.put(Item(camera, number * 100, number))
+                waiting[camera] = [*([] if live[camera] else waiting[camera]), number]
+            case "take":
+                taken, too_old = b.take("m", number * 100, at_most=1 + number % 3)
+                for item in (*taken, *too_old):
+                    waiting[item.camera].remove(item.number)
+            case "back":
+                b.put_back(taken)
+                for item in reversed(taken):
+                    waiting[item.camera].insert(0, item.number)
+                taken = []
+            case "change":
+                live[camera] = not live[camera]
+                b.change_camera(camera, live=live[camera], max_age_ns=1000)
+            case "withdraw":
+                assert [item.number for item in b.withdraw(camera)] == waiting[camera]
+                waiting[camera] = []
+        assert b.waiting("m") == sum(map(len, waiting.values()))
+        assert b.waiting("m", live_only=True) == sum(len(waiting[name]) for name in live if live[name])
+
+
+def test_fewer_are_taken_when_fewer_are_asked_for() -> None:
+    b = batcher(max_batch=4)
+    for camera in "abc":
+        b.put(Item(camera, 0))
+    assert [item.camera for item in b.take("m", 0, at_most=2)[0]] == ["a", "b"]
+    assert [item.camera for item in b.take("m", 0, at_most=9)[0]] == ["c"]
