@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ParamSpec, TypeVar
 
-from pipeline.runtime.starting import starting_processes
+from pipeline.runtime.parent_death import signal_at_parents_death
+from pipeline.runtime.starting import let_forkserver_go, starting_processes
 from stages.errors import UserError
 
 
@@ -55,6 +58,12 @@ def call_in_process(
 
 
 def _answer(there: Connection, function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    # whoever asked may be killed meanwhile, and a file can keep native code busy for ever
+    let_forkserver_go()
+    signal_at_parents_death(signal.SIGKILL)
+    asking = multiprocessing.parent_process()
+    if asking is None or not asking.is_alive():
+        return
     answer: object
     try:
         answer = function(*args, **kwargs)
