@@ -71,7 +71,7 @@ def test_links_lead_somewhere(page: str) -> None:
 def test_every_page_is_linked_from_the_readme_which_stays_short() -> None:
     readme = TEXTS["README.md"]
     assert all(f"({page})" in readme for page in TEXTS if page != "README.md")
-    assert len(readme.splitlines()) <= 260
+    assert len(readme.splitlines()) <= 280
 
 
 def test_named_files_exist() -> None:
