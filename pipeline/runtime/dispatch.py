@@ -18,7 +18,8 @@ from pipeline.runtime.cameras import Cameras, decode_worker
 from pipeline.runtime.deadline import WorkDeadline
 from pipeline.runtime.inflight import Batch, Frame, OutputHold, Task, WorkerLine
 from pipeline.runtime.outbound import Outbound
-from pipeline.runtime.schedule import Schedule, roomiest
+from pipeline.runtime.post_tasks import PostTasks
+from pipeline.runtime.schedule import Schedule
 from pipeline.runtime.suspicion import given_up
 from stages.batch import Batcher
 from stages.messages import (
@@ -29,11 +30,8 @@ from stages.messages import (
     FrameDropped,
     FrameReady,
     InternalMessage,
-    ItemFailed,
     LinkChanged,
     PostDone,
-    PostItem,
-    PostTask,
     RawOutput,
     SlotsFreed,
     StreamEnded,
@@ -54,16 +52,22 @@ class Dispatcher:
         self._wall_ns = wall_ns
         self._batcher: Batcher[Frame] = Batcher()
         self._free_outputs = {name: list(range(count)) for name, count in plan.output_slots.items()}
-        self._tasks: deque[Task] = deque()
         self._deadlines: defaultdict[str, WorkDeadline] = defaultdict(WorkDeadline)  # by worker
         self._ids = 0
         self.gates_open = False
         self._models = tuple(model.name for model in plan.models)
-        self._nms_workers = max(1, plan.nms_workers)
         for model, batch in plan.batch.items():
             self._batcher.add_model(model, batch.max_batch, int(batch.max_wait_ms * 1e6))
         self.changes = Cameras(plan, self._batcher, self.outbound, self.outbox, wall_ns)
         self.cameras = self.changes.lines
+        self._tasks = PostTasks(
+            self._of_kind["nms"],
+            max(1, plan.nms_workers),
+            self.cameras,
+            self._free_outputs,
+            self.outbox,
+            self._next_id,
+        )
         self.schedule = Schedule(
             self._models, self._batcher, self.changes, self._of_kind["executor"], self._free_outputs
         )
@@ -128,11 +132,7 @@ class Dispatcher:
             self._put_back(frame for frame in batch.frames if not self._given_up(frame, company, blame, "executor"))
         for task in reversed(worker.tasks.values()):
             rows = [row for row in task.rows if not self._given_up(row[1], company, blame, "nms")]
-            task.hold.open_tasks -= 1
-            parts = [[row] for row in rows] if any(frame.alone for _, frame in rows) else [rows] if rows else []
-            task.hold.open_tasks += len(parts)
-            self._tasks.extendleft(Task(self._next_id(), task.hold, part) for part in reversed(parts))
-            self._free_output(task.hold)
+            self._tasks.again(task, rows)
 
     def _put_back(self, frames: Iterable[Frame]) -> None:
         """Frames that are to be tried again; those of a camera that leaves are not."""
@@ -216,11 +216,7 @@ class Dispatcher:
             elif not frame.settled:
                 rows.append((index, frame))
         self._put_back(frame for frame in again if not frame.settled)
-        size = max(1, -(-len(rows) // self._nms_workers))
-        for at in range(0, len(rows), size):
-            batch.hold.open_tasks += 1
-            self._tasks.append(Task(self._next_id(), batch.hold, rows[at : at + size]))
-        self._free_output(batch.hold)
+        self._tasks.add(batch.hold, rows)
 
     def _post_done(self, worker: str, message: PostDone) -> None:
         line = self.workers.get(worker)
@@ -229,23 +225,7 @@ class Dispatcher:
             return
         line.lonely = False
         self._deadlines[worker].took(message.finished_at_ns - task.given_ns)
-        frames = dict(task.rows)
-        nms_ns = (message.finished_at_ns - message.started_at_ns) // len(frames)
-        for objects in message.objects:
-            frame = frames.pop(objects.index, None)
-            if frame is not None and not frame.settled:
-                frame.nms_ns = nms_ns
-                self.cameras[frame.camera].found(frame, objects, message.finished_at_ns)
-        unanswered = [ItemFailed(index, "post_failed", "no answer for this frame") for index in frames]
-        told = {item.index: item for item in [*unanswered, *message.failed]}
-        for index, frame in frames.items():
-            self.cameras[frame.camera].drop(frame, told[index].cause, told[index].detail)
-        task.hold.open_tasks -= 1
-        self._free_output(task.hold)
-
-    def _free_output(self, hold: OutputHold) -> None:
-        if hold.open_tasks == 0:
-            self._free_outputs[hold.model].append(hold.slot)
+        self._tasks.done(task, message)
 
     def _next_id(self) -> int:
         self._ids += 1
@@ -260,7 +240,7 @@ class Dispatcher:
 
     def start(self, now_ns: int) -> None:
         """Start the batches and tasks that can be started."""
-        self._start_tasks(now_ns)
+        self._tasks.start(now_ns)
         self._start_batches(now_ns)
 
     def settle(self, now_ns: int) -> None:
@@ -277,39 +257,6 @@ class Dispatcher:
                     self.outbox.append((worker, SlotsFreed(camera.freed)))
                     camera.freed = []
             camera.changed = bool(camera.freed)  # they wait for a worker
-
-    def _start_tasks(self, now_ns: int) -> None:
-        while self._tasks:
-            worker = roomiest(self._of_kind["nms"].values())
-            task = self._tasks[0]
-            self._expire(task, now_ns)
-            if not task.rows:
-                self._tasks.popleft()
-                task.hold.open_tasks -= 1
-                self._free_output(task.hold)
-                continue
-            suspected = any(frame.alone for _, frame in task.rows)
-            if worker is None or (suspected and not worker.idle):
-                return
-            self._tasks.popleft()
-            worker.lonely = suspected
-            task.given_ns = now_ns
-            worker.tasks[task.task_id] = task
-            items = [
-                PostItem(index, frame.camera, frame.ready.width, frame.ready.height, frame.ready.settings)
-                for index, frame in task.rows
-                if isinstance(frame.ready, FrameReady)
-            ]
-            message = PostTask(task.task_id, task.hold.model, task.hold.slot, task.hold.generation, items)
-            self.outbox.append((worker.name, message))
-
-    def _expire(self, task: Task, now_ns: int) -> None:
-        """Drop the frames of live cameras that have become too old on their way through the device."""
-        late = [row for row in task.rows if self.cameras[row[1].camera].too_old(row[1].arrived_ns, now_ns)]
-        for _, frame in late:
-            self.cameras[frame.camera].drop(frame, "too_old")
-        if late:
-            task.rows = [row for row in task.rows if not row[1].settled]
 
     def _start_batches(self, now_ns: int) -> None:
         """Recordings wait while sinks are slow, live cameras never."""
