@@ -70,7 +70,7 @@ def look(path: str, settings: list[str]) -> Fingerprint:
     from pipeline.config import cameras_folder
     from pipeline.control.watcher import fingerprint
 
-    return fingerprint(Path(path).resolve(), cameras_folder(path, settings))
+    return fingerprint(Path(path).absolute(), cameras_folder(path, settings))
 
 
 def make_desk(
@@ -83,12 +83,13 @@ def make_desk(
 
     control = site.control
     assert control is not None
+    where = Path(path).absolute()  # not what its links lead to now: releases and ConfigMaps are changed by links
     watcher = Watcher(
-        Path(path).resolve(),
+        where,
         lambda: cameras_folder(path, settings),
         lambda: resolve(load_site(path, settings, may_be_empty=True, may_miss=True)),
         lambda camera: resolve(load_joining(path, camera, settings)),
         every_s=WATCH_EVERY_S if control.watch else 0,
         known=known,
     )
-    return ControlDesk(Path(path).resolve(), resolved, watcher, Path(control.socket) if control.socket else None)
+    return ControlDesk(where, resolved, watcher, Path(control.socket) if control.socket else None)

@@ -47,7 +47,7 @@ def find_socket(site: str | None) -> Path:
     folders, others = run_folders([*units, *users])
     found = [run for folder in folders if (run := _run_in(folder, of_unit=folder.parent in units)) is not None]
     if site is not None:
-        found = [run for run in found if run.site == Path(site).resolve()]
+        found = [run for run in found if _is_same(run.site, Path(site))]
         # Anybody may claim to run a site: whoever is trusted more comes first.
         found = next((some for own in (_is_own, _is_of_unit, _is_any) if (some := list(filter(own, found)))), [])
     if len(found) == 1:
@@ -97,6 +97,16 @@ def _run_in(folder: Path, *, of_unit: bool) -> _Run | None:
     except (OSError, ValueError):
         return None
     return _Run(Path(site), Path(where), status.st_uid, of_unit)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether both name one file: by the same path, or as their links lead now."""
+    if one == other.absolute():
+        return True
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError, ValueError):  # links that lead to themselves, what is no path
+        return False
 
 
 def _nobody(site: str | None, others: list[Path]) -> str:
