@@ -170,7 +170,7 @@ def test_the_digest_is_that_of_the_file_or_nothing_is_loaded(device: OnnxDevice,
         pytest.param({"batch": 2}, {"fixed_batch": 4}, ["takes 2 frame(s)", "says 4", "set `batch: 2`"], id="2 not 4"),
         pytest.param({}, {"outputs": ()}, ["no outputs are described"], id="no outputs"),
         pytest.param(
-            {}, {"outputs": (TensorSpec("boxes", (72,), "float32"),)}, ["no output 'boxes'; it has rows"], id="name"
+            {}, {"outputs": (TensorSpec("boxes", (72,), "float32"),)}, ["no output 'boxes'; it has 'rows'"], id="name"
         ),
         pytest.param(
             {},
