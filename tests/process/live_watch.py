@@ -21,7 +21,8 @@ from stages.model import ModelSpec
 MS = 1_000_000
 SECOND = 1000 * MS
 SOON_S = 15.0  # generous: machines are busy
-LINK = LinkSpec(open_timeout_ms=800, read_timeout_ms=600, stall_ms=1000, retry_first_ms=100, retry_longest_ms=400)
+# Long enough that a camera that is well is not lost on a busy machine.
+LINK = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1500, stall_ms=2500, retry_first_ms=100, retry_longest_ms=400)
 PATIENT = LinkSpec(open_timeout_ms=10_000, read_timeout_ms=10_000, stall_ms=10_000)
 MODEL = ModelSpec(
     name="m", path="/m.onnx", sha256="", width=64, height=64, channels="rgb", input_layout="nchw",

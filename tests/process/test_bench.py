@@ -25,7 +25,7 @@ def told(tmp_path: Path, *words: str) -> tuple[str, dict[str, Any]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -54,6 +54,7 @@ def check_outcome(outcome: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_saturate(tmp_path: Path) -> None:
     text, result, picture = bench(tmp_path, "saturate", "--memory")
     (run,) = result["saturate"]["runs"]

@@ -32,7 +32,6 @@ from stages.messages import FrameDropped, FrameReady, StreamEnded, StreamStarted
 pytestmark = pytest.mark.early
 
 MS = 1_000_000
-UNHURRIED = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1500, stall_ms=2500)
 NOISE = LinkSpec(open_timeout_ms=2000, read_timeout_ms=1000, stall_ms=4000)
 USER, PASSWORD = "ca m/2+@?", "p@ss:w/o?r#d%20 +&=!$'()*,;[]<>\"\\^`{|}~é"
 
@@ -164,7 +163,7 @@ def asked(camera: tuple[str, str]) -> str:
     url, words = camera
     for _ in range(5 if "corrupt" in words else 1):
         with contextlib.suppress(pytest.fail.Exception):
-            return cause(url, link=UNHURRIED)
+            return cause(url)
     return "a picture"
 
 

@@ -282,7 +282,7 @@ def test_a_batch_that_fails_alone_twice_is_told_and_the_others_end(
 def test_a_device_that_hangs_is_told_in_time_and_what_it_may_use_is_not_released(
     spec: ModelSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
-    device = device_of(faults="hang the 2nd execute_async", hang_ms="200")
+    device = device_of(faults="hang the 2nd execute_async", hang_ms="600")
     device.open()
     device.load(spec, 2)
     lanes = device.lanes(2)
@@ -290,7 +290,7 @@ def test_a_device_that_hangs_is_told_in_time_and_what_it_may_use_is_not_released
     started = time.monotonic()
     with pytest.raises(AssertionError, match="507047 EVENT_SYNC_TIMEOUT"):
         run(lanes, spec, pictures(1))
-    assert 0.2 < time.monotonic() - started < 30
+    assert 0.6 < time.monotonic() - started < 30
     with pytest.raises(DeviceFailed):
         lanes.submit(1, spec.name, pictures(1), [np.zeros((1, 1, 6), np.float32)])
     lanes.close()
@@ -306,7 +306,7 @@ def test_an_upload_that_hangs_is_told_in_time_though_the_next_batch_has_another_
     spec: ModelSpec, variant: str, executors: int
 ) -> None:
     """The choice of a batch size copies to the device and blocks: behind a hanging upload it would never come back."""
-    device = device_of(executors, variant=variant, faults="hang the 3rd memcpy_async", hang_ms="150")
+    device = device_of(executors, variant=variant, faults="hang the 3rd memcpy_async", hang_ms="600")
     device.open()
     device.load(replace(spec, om=OmSpec("", "", (1, 2, 4))), 4)
     all_lanes = [device.lanes(2) for _ in range(executors)]
