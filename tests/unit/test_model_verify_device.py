@@ -10,9 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ascend.driving import tiny_spec
+from made.plans import run_plan
+from made.specs import model_spec
 
 from pipeline.models.verify_device import Raw, judge, run_on
 from pipeline.models.verify_variants import with_other_channels, with_scaling
+from pipeline.plan import DevicePlan
+from pipeline.preflight import trial
+from pipeline.preflight.rehearsal import Opened
+from pipeline.runtime.isolated import NoAnswer
 from stages.accelerators.ascend.device import AscendDevice
 from stages.accelerators.ascend.options import ascend_options
 from stages.accelerators.registry import open_device
@@ -66,6 +72,42 @@ def test_a_device_file_that_was_made_wrongly_is_refused_by_its_cause(
     with pytest.raises(UserError, match="model tiny: on ascend:0 its numbers differ") as caught:
         judge(model, "ascend:0", given)
     assert says in str(caught.value)
+
+
+def test_an_onnx_file_that_has_other_outputs_than_the_cards_own_is_no_fault_of_the_card(model: ModelSpec) -> None:
+    given = on_cpu(model)
+    other = replace(model, outputs=tuple(replace(each, name=f"cut/{each.name}") for each in model.outputs))
+    line = judge(other, "ascend:0", given)
+    assert line.startswith("tiny: not held against its ONNX file: ")
+    assert "no output 'cut/" in line
+
+
+def test_what_is_wrong_with_one_model_of_a_card_does_not_hide_what_is_wrong_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: dict[str, str | UserError] = {
+        "good": "good: near",
+        "swapped": UserError("model swapped: red and blue are exchanged"),
+        "crash": NoAnswer("looking into it ended its process (status -11)"),
+        "strange": UserError("model strange: scaled otherwise"),
+    }
+
+    def call(_context: object, _timeout_s: float, _function: object, model: ModelSpec, *_: object) -> str:
+        answer = said[model.name]
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(trial, "call_in_process", call)
+    device = DevicePlan("ascend:0", 1, 1, 2)
+    plan = run_plan("gate", devices=(device,), models=tuple(model_spec(name=name) for name in (*said, "untried")))
+    lines, problems = trial.held_against_files(plan, device, Opened(0.1, raw={name: [] for name in said}))
+    assert lines == ["  good: near"]
+    assert problems == [
+        "model swapped: red and blue are exchanged",
+        "model crash: running its ONNX file on the CPU: looking into it ended its process (status -11)",
+        "model strange: scaled otherwise",
+    ]
 
 
 @pytest.mark.parametrize("aipp", ["none", "rgb", "bgr"])
