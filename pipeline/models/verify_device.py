@@ -92,8 +92,10 @@ def judge(model: ModelSpec, device: str, given: Raw) -> str:
             f"model {model.name}: on {device} {told}, and by {tried[best]:.2g} if that is fed with {best}: "
             f"{_blame(best)}"
         )
+    nv12 = model.om is not None and model.om.aipp == "nv12"
+    may = "pictures as NV12, which has fewer colours, and INT8 may do that" if nv12 else "INT8 may do that"
     return (
-        f"{model.name}: {told}; INT8 may do that, else it was converted from another file: compare what is found with "
+        f"{model.name}: {told}; {may}, else it was converted from another file: compare what is found with "
         "`--device cpu`"
     )
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,12 +111,15 @@ def test_what_is_wrong_with_one_model_of_a_card_does_not_hide_what_is_wrong_with
     ]
 
 
-@pytest.mark.parametrize("aipp", ["none", "rgb", "bgr"])
-def test_a_card_gives_what_the_file_gives(model: ModelSpec, aipp: str) -> None:
-    model = replace(model, om=OmSpec("", "", (1, 4), aipp))  # type: ignore[arg-type]
+@pytest.mark.parametrize("batch", [4, (1, 4)])
+@pytest.mark.parametrize("aipp", ["none", "rgb", "bgr", "nv12"])
+def test_a_card_gives_what_the_file_gives(model: ModelSpec, aipp: Any, batch: int | tuple[int, ...]) -> None:
+    model = replace(model, om=OmSpec("", "", batch, aipp))
     device = AscendDevice("ascend-sim:0", ascend_options("ascend-sim:0", {}, simulated=True), 1, 2, time.monotonic_ns)
     device.open()
     device.load(model, 4)
     given = run_on(device, model)
     device.close()
-    assert "INT8" not in judge(model, "ascend:0", given)
+    told = judge(model, "ascend:0", given)
+    assert ("NV12, which has fewer colours" in told) == (aipp == "nv12")
+    assert ("INT8" in told) == (aipp == "nv12"), "it is no reason otherwise"
