@@ -95,9 +95,13 @@ def make_plan(resolved: Resolved, *, in_process: bool = False) -> RunPlan:
     return plan
 
 
-def over_limits(plan: RunPlan, need: Needs) -> list[str]:
-    """What the limits of this process keep from a run of the plan, with the remedies."""
-    problems = refused(plan, limits_now())
+def over_limits(plan: RunPlan, need: Needs, *, runs: bool = False) -> list[str]:
+    """What the limits of this process keep from a run of the plan, with the remedies.
+
+    ``runs``: a run of the same site has its processes and threads now, which would be free for this one.
+    """
+    limits = limits_now()
+    problems = refused(plan, dataclasses.replace(limits, tasks=None) if runs else limits)
     if need.descriptors > need.usable_descriptors:
         problems.append(
             f"too few file descriptors: {len(plan.cameras)} cameras need {need.descriptors} and this process may open "

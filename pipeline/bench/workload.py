@@ -21,9 +21,8 @@ from stages.camera import CameraSpec, LinkSpec
 from stages.errors import UserError
 from stages.model import ModelSpec, TensorSpec
 
-# Published for an Atlas 300V Pro running YOLOv5s 640 INT8, milliseconds by batch size. In "plain" the host prepares the
-# tensor; in "prepared" the model does (batch 8: 465 frames/s; of its smaller batches nothing is published: plain's).
-SERVICE_PLAIN: Final = "1:5.2,4:12.8,8:23.5"
+# Published for an Atlas 300V Pro running YOLOv5s 640 INT8, milliseconds by batch size, where the model prepares the
+# tensor (batch 8: 465 frames/s; of its smaller batches nothing is published: those of a host that does).
 SERVICE_PREPARED: Final = "1:5.2,4:12.8,8:17.2"
 PICTURES: Final = 60  # of a clip that is made for a measurement; then it begins anew
 KEYFRAME_EVERY: Final = 20

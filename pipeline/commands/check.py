@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     need = needs(plan, held_bytes or 0)
     lines = [*render(plan, need, sources, devices, expected, judged=held_bytes is not None), *sinks]
     print("\n".join(lines), flush=True)  # noqa: T201 - it is what the command is for
-    problems += over_limits(plan, need)
+    problems += over_limits(plan, need, runs=runs)
     if held_bytes is None:
         print("what its run holds now can't be told, so whether the memory is enough is not judged")  # noqa: T201
     elif not need.fits:

@@ -100,9 +100,12 @@ def load_models(
             if before is not None:
                 own_bytes = max(0, rehearse(opened, device, models, batches) - before.own_bytes)
             if device.device.startswith("ascend:"):
-                from pipeline.models.verify_device import run_on  # not before: its memory is none of an executor's
-
-                raw = {model.name: run_on(opened, model) for model in models}
+                try:
+                    raw = _on_drawn_pictures(opened, models)
+                except DeviceFailed as error:
+                    if not runs:
+                        raise
+                    facts = (*facts, f"{device.device}: not held against ONNX files: {error}")
     except (NoRoom, Slow, DeviceFailed) as error:
         if isinstance(error, DeviceFailed) and not runs:
             raise
@@ -113,6 +116,12 @@ def load_models(
     if problems:
         raise UserError.of(problems)
     return Opened(took_s, facts, own_bytes, raw)
+
+
+def _on_drawn_pictures(device: Device, models: Sequence[ModelSpec]) -> dict[str, Raw]:
+    from pipeline.models.verify_device import run_on  # not before: its memory is none of an executor's
+
+    return {model.name: run_on(device, model) for model in models}
 
 
 def rehearse(device: Device, plan: DevicePlan, models: Sequence[ModelSpec], batches: Mapping[str, int]) -> int:

@@ -61,11 +61,9 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
             opened = call_in_process(spawn, DEVICE_TIMEOUT_S, load_models, device, plan.models, batches, runs=runs)
         except NoAnswer as error:
             raise UserError(no_answer(device.device, error.problems[0])) from None
-        lines: list[str] = []
-        for model in plan.models:  # each in a process of its own: a card's has the vendor's libraries
-            if model.name in opened.raw:
-                raw = opened.raw[model.name]
-                lines.append(f"  {call_in_process(spawn, DEVICE_TIMEOUT_S, judge, model, device.device, raw)}")
+        lines, problems = held_against_files(plan, device, opened)
+        if problems:
+            raise UserError.of(problems)
         return replace(opened, facts=(*opened.facts, *lines), raw={})
 
     try:
@@ -78,6 +76,27 @@ def try_all(plan: RunPlan, *, runs: bool = False) -> tuple[dict[str, SourceFacts
     for name, found in bad_devices.items():
         problems += [f"device {name}: {problem.removeprefix(f'device {name}: ')}" for problem in found]
     return sources, opened, problems
+
+
+def held_against_files(plan: RunPlan, device: DevicePlan, opened: Opened) -> tuple[list[str], list[str]]:
+    """A line on each model that the device was run with, how near it comes to its ONNX file, and what is wrong.
+
+    Each in a process of its own: a card's has the vendor's libraries.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    lines: list[str] = []
+    problems: list[str] = []
+    for model in plan.models:
+        if model.name not in opened.raw:
+            continue
+        raw = opened.raw[model.name]
+        try:
+            lines.append(f"  {call_in_process(spawn, DEVICE_TIMEOUT_S, judge, model, device.device, raw)}")
+        except NoAnswer as error:
+            problems += [f"model {model.name}: running its ONNX file on the CPU: {each}" for each in error.problems]
+        except UserError as error:
+            problems += error.problems
+    return lines, problems
 
 
 def no_answer(device: str, problem: str) -> str:

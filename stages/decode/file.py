@@ -254,7 +254,8 @@ class FileSource:
 
 @lru_cache(maxsize=1)
 def _formats() -> str:
-    return ",".join(sorted(av.formats_available - _NAMING_OTHERS))
+    """What FFmpeg may take a file for, as it wants it listed; a format may have several names."""
+    return ",".join(sorted(each for each in av.formats_available if _NAMING_OTHERS.isdisjoint(each.split(","))))
 
 
 def _duration_ns(container: InputContainer, stream: VideoStream, name: str) -> tuple[int | None, bool]:

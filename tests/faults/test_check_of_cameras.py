@@ -15,7 +15,6 @@ from faults.servers.proxy import FaultyProxy
 from faults.servers.rtsp import RtspServer
 from made.ports import free_port
 
-SLOW_S = 4.0
 BOUND_S = 40.0
 
 

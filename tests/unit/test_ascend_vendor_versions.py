@@ -128,6 +128,23 @@ def test_what_a_version_refuses_to_tell_or_to_set_does_not_keep_it_from_running(
     device.close()
 
 
+def test_free_memory_that_can_not_be_read_is_told_once_not_for_months(
+    vendor: PlainVendor, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vendor.acl.rt, "get_mem_info", lambda *_: (0, 0, 207000))
+    options = ascend_options("ascend:0", {"sample_every": "1"}, simulated=False)
+    device = AscendDevice("ascend:0", options, 1, 2, time.monotonic_ns, {})
+    device.open()
+    try:
+        device.load(spec, 4)
+        lanes = device.lanes(2)
+        run_batches(lanes, spec, 6, 3, 2)
+        lanes.close()
+    finally:
+        device.close()
+    assert caplog.text.count("its free memory can't be read") == 1
+
+
 def test_where_a_model_of_several_batches_takes_no_memory_of_ours_the_loader_manages_it(
     vendor: PlainVendor, spec: ModelSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

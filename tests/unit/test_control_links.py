@@ -62,5 +62,5 @@ def test_the_run_of_a_site_is_found_by_the_link_it_was_started_with_after_a_swit
     assert not client._is_same(started_with, other)
     (tmp_path / "loop").symlink_to("loop")
     assert not client._is_same(started_with, tmp_path / "loop")
-    with pytest.raises(UserError, match="no campipe on this machine runs the site"):
+    with pytest.raises(UserError, match=r"no campipe .* runs the site"):
         client.find_socket(str(tmp_path / "loop"))

@@ -13,7 +13,7 @@ import av
 import numpy as np
 import pytest
 from av.error import FFmpegError
-from media.odd.making import picture
+from media.odd.making import encode, picture, scene
 from media.odd.odd_inputs import OddInputs
 
 from stages.camera import CameraSpec
@@ -420,6 +420,42 @@ def test_a_list_of_files_is_no_recording_that_waits_for_ever_or_loses_parts_unto
     (tmp_path / name).write_text(text)
     with pytest.raises(SourceRefused, match=rf"is {kind}.*make one recording of them"):
         probe(camera(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt", "container_format"),
+    [
+        ("phone.3gp", "h263", "yuv420p", None),
+        ("camera.wmv", "wmv2", "yuv420p", None),
+        ("disc.m2ts", "libx264", "yuv420p", None),
+        ("disc.vob", "mpeg2video", "yuv420p", None),
+        ("raw.mjpeg", "mjpeg", "yuvj420p", None),
+        ("raw.hevc", "libx265", "yuv420p", None),
+        ("raw.y4m", "wrapped_avframe", "yuv420p", None),
+        ("any.nut", "mpeg4", "yuv420p", None),
+        ("moving.gif", "gif", "rgb8", None),
+        ("parts.mjpg", "mjpeg", "yuvj420p", "mpjpeg"),
+        ("archive.mxf", "mpeg2video", "yuv420p", None),
+        ("no-suffix", "libx264", "yuv420p", "mpegts"),
+    ],
+)
+def test_every_format_that_holds_pictures_itself_is_a_recording(
+    tmp_path, name: str, codec: str, pix_fmt: str, container_format: str | None
+) -> None:
+    options = {"x265-params": "log-level=none:pools=1"} if codec == "libx265" else None
+    encode(
+        tmp_path / name, scene(3, 176, 144), codec=codec, pix_fmt=pix_fmt, options=options,
+        container_format=container_format,
+    )  # fmt: skip
+    assert len(Played(tmp_path / name).pts) == 3
+
+
+def test_formats_are_refused_by_their_names_alone(monkeypatch) -> None:
+    """Whatever a later FFmpeg has is a recording, unless it is known to name other files."""
+    file_module._formats.cache_clear()
+    monkeypatch.setattr(file_module.av, "formats_available", {"new", "mov,mp4", "hls,applehttp", "concat", "dash"})
+    assert file_module._formats() == "mov,mp4,new"
+    file_module._formats.cache_clear()
 
 
 def test_a_live_source_is_no_recording_and_is_refused_without_showing_its_address() -> None:

@@ -204,6 +204,28 @@ def test_a_device_that_the_run_of_the_same_site_has_filled_is_no_problem_of_the_
     assert "out of memory" in opened.facts[-1]
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_card_that_fails_after_all_lanes_were_tried_is_not_said_to_have_been_tried_without_them(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise DeviceFailed("device ascend:0: out of memory")
+
+    opened_as_canned = rehearsal.open_device
+    monkeypatch.setattr(rehearsal, "open_device", lambda _, *args, **more: opened_as_canned("canned:0", *args, **more))
+    monkeypatch.setattr("pipeline.models.verify_device.run_on", fail)
+    made = plan(1)
+    device = DevicePlan("ascend:0", 1, 1, 2)
+    if not runs:
+        with pytest.raises(DeviceFailed, match="out of memory"):
+            load_models(device, made.models, {"coco-ssd": 1})
+        return
+    opened = load_models(device, made.models, {"coco-ssd": 1}, runs=True)
+    assert opened.facts[-1] == "ascend:0: not held against ONNX files: device ascend:0: out of memory"
+    assert not any("not tried with all lanes" in fact for fact in opened.facts)
+    assert opened.raw == {}
+
+
 def test_what_is_slow_is_a_fact_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "WHOLE_S", -1.0)
     opened = load_models(DevicePlan("canned:0", 1, 1, 2, {"service_ms": "20"}), plan(1).models, {"coco-ssd": 1})

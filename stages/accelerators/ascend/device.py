@@ -75,6 +75,7 @@ class AscendDevice:
         self._lane_sets: dict[Seat, tuple[AscendLanes, threading.Thread]] = {}
         self._watch_lock = threading.Lock()
         self._watch = MemoryWatch(options.sample_every)
+        self._unread = False  # free memory: that it can't be read is told once
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +228,9 @@ class AscendDevice:
             except AclError as error:
                 if error.needs_new_process:
                     raise
-                log.warning("device %s: its free memory can't be read: %s", self.name, error)
+                if not self._unread:  # some versions never tell, and this is asked for months
+                    log.warning("device %s: its free memory can't be read: %s", self.name, error)
+                self._unread = True
                 return
             leak = self._watch.add(free_bytes)
         if leak is not None:
