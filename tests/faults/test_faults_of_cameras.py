@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.early]  # the first test wai
 
 VICTIMS = 8
 SLACK_S = 10.0  # for a machine that is shared; how long it took is printed, and held to its target by tools/soak
-TOO_BUSY = 2.0  # processes for each CPU: a machine that has so much else to do can't show that nothing is missing
+TOO_BUSY = 3.0  # processes for each CPU: a machine that has so much else to do can't show that nothing is missing
 
 
 @dataclass
