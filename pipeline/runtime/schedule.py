@@ -133,8 +133,10 @@ class Schedule:
         if latest_ns <= now_ns:
             return latest_ns
         took = self._forecasts[worker.name].took(model)
-        if one_more_is_free(frames, took.known_ns) and self._load.pressed(len(self._executors), now_ns):
-            return latest_ns
+        if one_more_is_free(frames, took.known_ns):
+            devices = sum(1 for _ in self._on_time(now_ns))
+            if self._load.pressed(devices, now_ns):
+                return latest_ns
         room = self._batcher.max_batch(model) - frames
         expected_ns = self._cameras.expected_ns(model, now_ns, latest_ns)[:room]
         elsewhere = any(each is not worker and each.idle for each in self._on_time(now_ns))

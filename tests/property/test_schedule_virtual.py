@@ -303,17 +303,25 @@ def test_a_fixed_batch_that_just_fits_between_two_bursts_loses_no_frames_at_the_
     assert {one.frames for one in run.runs} == {8}
 
 
+@pytest.mark.parametrize("device", [stepped(), eight_or_padded])
+def test_near_saturation_bursts_for_two_models_do_not_delay_each_other(device: Service) -> None:
+    """The first frame of a burst, taken alone, put the batches of both models off: p99 from 31 to 46 and 54 ms."""
+    bursts = [Camera(f"a{c.name}", "a", True, c.period_ns, c.first_ns, c.frames) for c in in_one_burst(8, 25, 1.2)]
+    cameras = [*bursts, *(Camera(f"b{c.name}", "b", True, c.period_ns, c.first_ns, c.frames) for c in bursts)]
+    run = VirtualRun(cameras, device, late_ns=3 * MS).run()
+    with no_sizes():
+        before = VirtualRun(cameras, device, late_ns=3 * MS).run()
+    assert sum(camera.frames for camera in cameras) == len(run.latencies_ns), "none was superseded"
+    assert settled_ns(run)[-1] <= 1.05 * settled_ns(before)[-1]
+
+
 def test_near_saturation_frames_wait_for_company_that_costs_nothing_though_nobody_knows_when_it_comes() -> None:
     """Recorders of four cameras each that send within 2 ms, and late by up to 3: of one frame as dear as four."""
     rng = random.Random(3)
     cameras = in_bursts(16, 25, 1.6, rng)
-    run = VirtualRun(cameras, built_for_four(0.03), max_batch=4)
-    run.late_ns = 3 * MS
-    run.run()
+    run = VirtualRun(cameras, built_for_four(0.03), max_batch=4, late_ns=3 * MS).run()
     with no_sizes():
-        before = VirtualRun(cameras, built_for_four(0.03), max_batch=4)
-        before.late_ns = 3 * MS
-        before.run()
+        before = VirtualRun(cameras, built_for_four(0.03), max_batch=4, late_ns=3 * MS).run()
     assert run.occupancy >= 0.98 * before.occupancy
     assert statistics.mean(settled_ns(run)) <= 1.03 * statistics.mean(settled_ns(before))
 
