@@ -6,9 +6,10 @@ batch nearly all results came too late. Then it waits like one that is not full,
 its own.) One that is not full, and could become so, goes
 
 - to an executor that holds nothing: at once, unless frames of live cameras are expected so soon (``rhythm``) that by
-  what batches took (``batch_size``) all have their results sooner when these wait for those. If only frames of
-  recordings wait, for which full batches count and not time, they wait for others unless nobody can add one. Never
-  does the oldest wait longer than ``max_wait_ms`` for that;
+  what batches took (``batch_size``) all have their results sooner when these wait for those. While the devices have
+  little time left (``device_load``) they wait for any, too, where one more costs nothing or that is not known yet. If
+  only frames of recordings wait, for which full batches count and not time, they wait for others unless nobody can add
+  one. Never does the oldest wait longer than ``max_wait_ms`` for that;
 - to one that computes only just before that is forecast to be over (``executor_forecast``): sooner it would wait
   there, closed, in place of here, open. The moment is not moved on by other batches that are given meanwhile, so that
   no model starves, and when the forecast was wrong the batch goes at once: the device has work first, full batches
@@ -26,8 +27,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from pipeline.runtime.batch_size import company_ns, first_part
+from pipeline.runtime.batch_size import company_ns, first_part, one_more_is_free
 from pipeline.runtime.cameras import Cameras
+from pipeline.runtime.device_load import DeviceLoad
 from pipeline.runtime.executor_forecast import ExecutorForecast
 from pipeline.runtime.inflight import Batch, Frame, WorkerLine
 from stages.batch import Batcher
@@ -57,13 +59,18 @@ class Schedule:
         self._forecasts: defaultdict[str, ExecutorForecast] = defaultdict(ExecutorForecast)
         self.next_due_ns: int | None = None  # when ``startable`` may have more, if nothing else happens
         self._cut: Counter[tuple[str, str, int]] = Counter()  # batches by executor, model, frames
+        self._load = DeviceLoad()
         self._held: dict[str, int] = {}  # by model: the earliest moment for its batch that was forecast so far
 
     def started(self, worker: str, batch: Batch) -> None:
         """The batch was given to the executor."""
         self._held.pop(batch.model, None)
         self._models.rotate(-1)
-        self._forecasts[worker].given(batch.batch_id, batch.model, len(batch.frames), batch.given_ns)
+        forecast, frames, most = self._forecasts[worker], len(batch.frames), self._batcher.max_batch(batch.model)
+        forecast.given(batch.batch_id, batch.model, frames, batch.given_ns)
+        full_ns = forecast.took(batch.model).likely_ns(most)
+        if full_ns is not None:
+            self._load.given(full_ns * frames // most, batch.given_ns)
 
     def ended(self, worker: str, batch: Batch, message: RawOutput) -> int:
         """It came back; gives the nanoseconds for which its device computed it."""
@@ -125,10 +132,14 @@ class Schedule:
         """Until when so many frames should wait for others before this executor, which is free."""
         if latest_ns <= now_ns:
             return latest_ns
+        took = self._forecasts[worker.name].took(model)
+        if one_more_is_free(frames, took.known_ns):
+            devices = sum(1 for _ in self._on_time(now_ns))
+            if self._load.pressed(devices, now_ns):
+                return latest_ns
         room = self._batcher.max_batch(model) - frames
         expected_ns = self._cameras.expected_ns(model, now_ns, latest_ns)[:room]
         elsewhere = any(each is not worker and each.idle for each in self._on_time(now_ns))
-        took = self._forecasts[worker.name].took(model)
         return company_ns(frames, expected_ns, now_ns, took.likely_ns, elsewhere=elsewhere) or now_ns
 
     def _on_time(self, now_ns: int) -> Iterator[WorkerLine]:

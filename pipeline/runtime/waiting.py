@@ -22,6 +22,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._read, self._write = -1, -1
+        self._small = -1  # a descriptor made before there were many: it stands for the epoll in select
         self._epoll: select.epoll | None = None
         self._polled = -1  # the supervisor's count of changes that the epoll stands for
         self._sentinels: dict[int, WorkerProcess] = {}
@@ -29,6 +30,7 @@ class Waiting:
     def open(self) -> None:
         """Make the pipe."""
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._small = os.dup(self._read)
 
     def wake(self) -> None:
         """End the wait that goes on, or the next one; from a signal handler or another thread."""
@@ -49,8 +51,8 @@ class Waiting:
             epoll = self._watch(socket, supervisor)
         if socket is not None and int(socket.get(zmq.EVENTS)) & _READABLE:
             timeout_ns = 0
-        if 0 < timeout_ns < _SOON_NS and epoll.fileno() < _MOST_DESCRIPTORS:
-            select.select((epoll,), (), (), timeout_ns / 1e9)
+        if 0 < timeout_ns < _SOON_NS and self._small < _MOST_DESCRIPTORS:
+            select.select((self._small,), (), (), timeout_ns / 1e9)
             timeout_ns = 0
         dead: list[WorkerProcess] = []
         for descriptor, _ in epoll.poll(timeout_ns / 1e9):
@@ -68,6 +70,7 @@ class Waiting:
         self._polled = supervisor.changes
         self._sentinels = supervisor.sentinels
         epoll = self._epoll = select.epoll()
+        os.dup2(epoll.fileno(), self._small, inheritable=False)
         for descriptor in (self._read, *self._sentinels):
             epoll.register(descriptor, select.EPOLLIN)
         if socket is not None:
@@ -79,7 +82,8 @@ class Waiting:
         if self._epoll is not None:
             self._epoll.close()
             self._epoll = None
-        read, write, self._read, self._write = self._read, self._write, -1, -1
-        for descriptor in (read, write):
+        descriptors = self._read, self._write, self._small
+        self._read = self._write = self._small = -1
+        for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)

@@ -95,6 +95,7 @@ class VirtualRun:
     hand_over_ns: int = 150 * US
     nms_ns: int = 300 * US
     nms_workers: int = 1
+    late_ns: int = 0  # frames of live cameras come late by up to so much, each by as much as chance will have it
     kills: Sequence[tuple[int, str]] = ()
     now_ns: int = 1
     runs: list[Run] = field(default_factory=list)
@@ -124,6 +125,8 @@ class VirtualRun:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._wake_ns = 0
+        self._lateness = random.Random(0)
+        self._sent_ns: dict[str, int] = {}
         self._slots: dict[str, deque[int]] = {camera.name: deque() for camera in self.cameras}
         self._seq = dict.fromkeys(self._slots, 0)
         self._decoding = dict.fromkeys(self._slots, False)
@@ -199,9 +202,11 @@ class VirtualRun:
         """A live camera's frame; where no slot is free it is lost, and in no figure."""
         if self._seq[camera.name] >= camera.frames:
             return self._end(camera)
+        sent_ns = self._sent_ns.get(camera.name, camera.first_ns)
         if self._slots[camera.name]:
             self._frame(camera, self.now_ns)
-        self._at(self.now_ns + camera.period_ns, lambda: self._tick(camera))
+        sent_ns = self._sent_ns[camera.name] = sent_ns + camera.period_ns
+        self._at(sent_ns + self._lateness.randrange(self.late_ns + 1), lambda: self._tick(camera))
         return None
 
     def _freed(self, worker: str, message: SlotsFreed) -> None:

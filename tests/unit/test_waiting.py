@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import select
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,3 +50,59 @@ def test_a_wake_before_the_sleep_ends_it_once(waiting: Waiting, timeout_ns: int)
     waiting.wake()
     assert waiting.wait(None, workers(), timeout_ns) == []
     assert waiting.wait(None, workers(), SHORT_NS) == []
+
+
+@pytest.fixture
+def many_open() -> Iterator[None]:
+    """More descriptors than select can name, opened after the wait was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("no more than 1024 files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    opened = [os.dup(0)]
+    try:
+        while opened[-1] < 1100:
+            opened.append(os.dup(0))
+        yield
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_with_more_files_open_than_select_knows_a_short_sleep_is_still_no_whole_milliseconds(
+    waiting: Waiting, many_open: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def told(read: Any, write: Any, other: Any, timeout_s: float) -> Any:
+        slept.append(timeout_s)
+        return select_select(read, write, other, timeout_s)
+
+    select_select = select.select
+    monkeypatch.setattr(select, "select", told)
+    assert waiting.wait(None, workers(), SHORT_NS) == []
+    assert slept == [SHORT_NS / 1e9]
+    read, write = os.pipe()
+    try:
+        assert read > 1024
+        os.write(write, b"\0")
+        changed = workers(nms=read)
+        changed.changes = 2
+        assert waiting.wait(None, changed, 20_000_000) == ["nms"]
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_what_was_opened_is_closed(waiting: Waiting) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    other = Waiting()
+    other.open()
+    for change in range(3):
+        supervisor = workers()
+        supervisor.changes = change
+        other.wait(None, supervisor, 0)
+    other.close()
+    other.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
