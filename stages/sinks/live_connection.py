@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket as sockets
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 GONE_AFTER_MS = 60_000  # one that has taken nothing for so long is cut off
@@ -22,12 +23,25 @@ _TCP_USER_TIMEOUT: Final = 18
 _TCP_NOTSENT_LOWAT: Final = 25
 
 
+@contextlib.contextmanager
+def duplicate(descriptor: int) -> Iterator[sockets.socket]:
+    """The connection behind a descriptor of somebody else, who keeps his. Raises OSError if it is no socket."""
+    copy = os.dup(descriptor)
+    try:
+        connection = sockets.socket(fileno=copy)
+    except BaseException:  # it has not become the socket's, which would close it
+        os.close(copy)
+        raise
+    with connection:
+        yield connection
+
+
 def keep_short(descriptor: int, address: str) -> None:
     """Let little wait in the system for the connection ``descriptor`` of a socket bound to ``address``.
 
     Does nothing for a descriptor that is another thing by now: the connection may have ended meanwhile.
     """
-    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+    with contextlib.suppress(OSError), duplicate(descriptor) as connection:
         if connection.family == sockets.AF_UNIX:
             if connection.getsockname() == _local_name(address):
                 connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, LOCAL_SEND_BYTES // 2)  # Linux doubles it
@@ -41,7 +55,7 @@ def cut(descriptor: int, address: str) -> None:
 
     What it has sent is thrown away: libzmq would read all that the system holds of it, megabytes.
     """
-    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+    with contextlib.suppress(OSError), duplicate(descriptor) as connection:
         if connection.family == sockets.AF_UNIX:
             ours = connection.getsockname() == _local_name(address)
         else:

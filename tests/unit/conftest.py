@@ -6,7 +6,9 @@ that process as the product does is tested in ``tests/process`` and ``tests/e2e`
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,22 @@ from pipeline.runtime.starting import stop_forkserver
 from stages.errors import UserError
 
 LIBRARIES = ["pipeline.models.inspect_file", "pipeline.models.verify_run", "stages.accelerators.probe", "onnxruntime"]
+
+
+MOST_LEFT = 8  # descriptors, of what fixtures of a file keep for its other tests
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_descriptors() -> Iterator[None]:
+    before = _descriptors()
+    yield
+    if _descriptors() > before + MOST_LEFT:
+        gc.collect()
+        assert _descriptors() <= before + MOST_LEFT, "descriptors are left open"
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208  a count, no paths
 
 
 @pytest.fixture(scope="session", autouse=True)

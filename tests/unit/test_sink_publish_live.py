@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import socket as sockets
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -20,6 +21,7 @@ from pipeline.plan import PublishPlan, RunPlan
 from stages.camera import CameraSpec
 from stages.messages import Detections
 from stages.sinks import live_connection, publish
+from stages.sinks.live_connection import cut, duplicate, keep_short
 from stages.sinks.publish import PublishSink
 
 PER_S = 1000
@@ -72,21 +74,22 @@ def until_subscribers(sink: PublishSink, count: int, within_s: float = 30) -> No
 def connections(address: str) -> list[sockets.socket]:
     """This process's own ends of connections to ``address``."""
     found = []
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            connection = sockets.socket(fileno=os.dup(int(entry.name)))
-        except OSError:
-            continue
-        try:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError), duplicate(int(entry.name)) as connection:
             local, _ = connection.getsockname(), connection.getpeername()
-        except OSError:
-            connection.close()
-            continue
-        if local == address or (isinstance(local, tuple) and f"tcp://{local[0]}:{local[1]}" == address):
-            found.append(connection)
-        else:
-            connection.close()
+            if local == address or (isinstance(local, tuple) and f"tcp://{local[0]}:{local[1]}" == address):
+                found.append(connection.dup())
     return found
+
+
+@pytest.mark.parametrize("told", [keep_short, cut])
+def test_a_descriptor_that_is_no_connection_any_more_costs_none(told: Any, tmp_path: Path) -> None:
+    (tmp_path / "another-thing").touch()
+    with (tmp_path / "another-thing").open() as file:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            told(file.fileno(), "tcp://127.0.0.1:5600")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def tcp_options(address: str) -> list[tuple[int, int]]:
